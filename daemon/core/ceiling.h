@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The limit of memory under which the daemon runs: of its control group, or of one above. Beyond it the
- * kernel kills the daemon, and with it the jobs of all users, so what the daemon gives out itself
- * (daemon_bytes) has to end well before.
+ * kernel kills the daemon, and with it the jobs of all users, so the memory that the daemon itself gives out
+ * (daemon_bytes) has to stay well below.
  */
 #pragma once
 
@@ -10,10 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a daemon needs beside daemon_bytes: its program, libraries, threads, and pages of arenas that clients
- * did not touch first. */
+/* Memory that a daemon needs beside daemon_bytes: for its program, libraries, threads, and pages of arenas
+ * that clients did not touch first. */
 #define CEILING_REST (UINT64_C(512) << 20)
-/* What to do about a limit that is too low, where systemd sets it and where something else does. */
+/* Advice about a limit that is too low. It depends on whether systemd sets the limit. */
 const char *ceiling_remedy(void);
 
 /* The least limit. 0: there is none. Tests lay out trees of their own, as for cgroup_walk(). */

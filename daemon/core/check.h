@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `gradsyncd --check`: looks whether these settings can work, and serves nobody. It compares the limit of
- * memory that it runs under with them. For a cluster it reads the keys, asks for the addresses, and connects
- * to the coordinator as a daemon that nobody knows and that has no jobs. What it finds goes out line by line,
- * with TABs between: ok, warn or fail; the check; what was found; and how to repair it ("" if nothing is to
- * be).
+ * `gradsyncd --check`: checks whether these settings can work, and serves no clients. It compares them with
+ * the limit of memory under which it runs. For a cluster it reads the keys, looks the addresses up, and
+ * connects to the coordinator as an unknown daemon without jobs. It writes one line per finding, with TABs
+ * between: ok, warn or fail; the check; the finding; and the way to repair it ("" if there is nothing to
+ * repair).
  */
 #pragma once
 

@@ -32,14 +32,14 @@ struct cluster {
         struct cluster_config config;
         char *directory, *name; /* of the files that outlive the daemon */
         struct keys keys;
-        struct links *links; /* NULL: it listens nowhere, and dials nobody */
+        struct links *links; /* NULL: it neither listens nor connects */
         char host[ROSTER_HOST + 1], host_name[256];
         struct sessions *sessions; /* NULL: not yet */
-        /* As a node elsewhere coordinates: */
+        /* Used if another daemon coordinates: */
         struct remote *remote;
         struct peer *coordinator; /* NULL: there is no connection */
-        uint64_t heard;           /* when something came from it last */
-        /* As a coordinator: */
+        uint64_t heard;           /* when the last message came from it */
+        /* Used by a coordinator: */
         struct roster *roster;
         struct saver *saver; /* of the roster's text */
         struct coordinators_cluster where;
@@ -288,7 +288,7 @@ static uint64_t coordinators_on_term(void *data) {
         return cluster->config.term(cluster->config.data);
 }
 
-/* Of the machine, as this daemon is configured. A coordinator elsewhere tells its own. */
+/* The times of the machine, as this daemon is configured. A coordinator elsewhere sends its own. */
 static struct machine_times cluster_times(const struct config *config) {
         return (struct machine_times){ .heartbeat = config->heartbeat,
                                        .patience = config->patience,
@@ -447,7 +447,7 @@ static int listen_everywhere(struct cluster *cluster, char *error, size_t size) 
         return r;
 }
 
-/* Of what has not proved itself. */
+/* The limits for connections that have not proved their identity. */
 static struct door_limits cluster_limits(const struct config *config) {
         return (struct door_limits){ .patience = config->handshake_timeout,
                                      .per_address = config->handshakes_per_address,
@@ -584,7 +584,7 @@ struct hub *cluster_hub(struct cluster *cluster) {
                        : NULL;
 }
 
-/* ---- what people are shown ---- */
+/* ---- facts for people ---- */
 
 struct shown_to {
         sessions_far_fn *fn;

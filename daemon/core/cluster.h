@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * This daemon's part in a cluster: the connections to other daemons, the way to the coordinator, and, if it
- * coordinates, the coordinators of jobs that span daemons. Wiring only: what is decided is decided in
- * rendezvous, and what is on the wire is link's.
+ * coordinates, the coordinators of jobs that span daemons. Wiring only: rendezvous decides, and link has the
+ * bytes on the wire.
  */
 #pragma once
 
@@ -32,9 +32,10 @@ struct cluster_config {
 int cluster_new(const struct cluster_config *config, struct cluster **ret, char *error, size_t size);
 /* All jobs are gone. NULL is fine. */
 struct cluster *cluster_free(struct cluster *cluster);
-/* Where jobs of the cluster meet their coordinators; NULL: this daemon has none for its own jobs. */
+/* The hub at which jobs of the cluster meet their coordinators; NULL: this daemon has none for its own
+ * jobs. */
 struct hub *cluster_hub(struct cluster *cluster);
-/* From now on it shows people what it knows of the cluster's jobs. NULL is fine. */
+/* From now on the sessions show people the cluster's jobs, too. NULL is fine. */
 void cluster_introduce(struct cluster *cluster, struct sessions *sessions);
 /* The settings have been read again: keys may have changed. */
 void cluster_reload(struct cluster *cluster);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where settings come from, and in which order: defaults, the file, its drop-ins by name, the command line.
- * What the keys are and which values they take is in options.c.
+ * The sources of settings, in this order: defaults, the file, its drop-ins by name, the command line.
+ * options.c has the keys and their values.
  */
 #include "config.h"
 
@@ -285,7 +285,8 @@ static int config_load_drop_ins(struct config *config, const char *path, FILE *l
         return r;
 }
 
-/* What getopt returns for each flag: beyond all characters, of which it returns ':', '?' and short flags. */
+/* The value that getopt returns for each flag. It is beyond all characters: of these getopt returns ':', '?'
+ * and short flags. */
 enum { FLAG_HELP = 256, FLAG_VERSION, FLAG_CHECK, FLAG_CHECK_CONFIG, FLAG_CONFIG, FLAG_KEY };
 
 struct flags {
@@ -328,7 +329,7 @@ static void flags_complain(const struct flags *flags, const char *word, char *er
                 snprintf(error, error_size, "cannot understand '%s'; see --help", word);
 }
 
-/* What the command line says besides settings. */
+/* The words of the command line that are no settings. */
 struct command {
         enum config_action action;
         const char *file;

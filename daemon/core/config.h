@@ -25,16 +25,16 @@ struct config {
         mode_t metrics_mode;      /* 0600 */
         char *metrics_listen;     /* address and port, for HTTP; "": none */
         bool metrics_listen_jobs; /* names of jobs and uids, too */
-        char *admin_group;        /* its members see all jobs and may act on them; "": nobody */
-        bool allow_nobody;        /* uid 65534 may connect */
-        unsigned workers;         /* 0: as many as the CPU limit allows */
+        char *admin_group; /* its members see all jobs and may act on them; "": there is no such group */
+        bool allow_nobody; /* uid 65534 may connect */
+        unsigned workers;  /* 0: as many as the CPU limit allows */
         bool has_affinity;
         cpu_set_t affinity;
         int log_priority;
         uint64_t drain_timeout; /* all times in microseconds */
         uint64_t handshake_timeout;
         uint64_t step_deadline;
-        uint64_t deadlock_timeout; /* before members that wait for each other are ended; 0: never */
+        uint64_t deadlock_timeout; /* until members that wait for each other are ended; 0: never */
         uint64_t rejoin_grace;
         uint64_t stall_notice; /* least time before a stall is logged */
         uint64_t limits[ACCOUNT_SLOTS];
@@ -43,7 +43,7 @@ struct config {
         uint64_t staging_bytes;    /* of one member */
         char *coordinator;         /* address of the cluster's coordinator; "self": this daemon; "": none */
         char *listen;              /* addresses, between commas, where daemons of the cluster connect; "" */
-        char *key_file;            /* what daemons prove themselves with; "": none */
+        char *key_file;            /* of the keys by which daemons prove their identity; "": none */
         char *host_id;             /* the same for all daemons of this host; "": the boot id */
         char *data_address;     /* of this host, or an interface, for what nodes exchange; "": see man page */
         char *gloo_helper;      /* program; "": where it is installed */
@@ -70,7 +70,7 @@ enum config_action {
 struct config_source { /* what the command line said, kept for reloads */
         int argc;
         char **argv;
-        FILE *list; /* gets the names of the files that are read for CONFIG_CHECK_FILES; NULL: nobody does */
+        FILE *list; /* for CONFIG_CHECK_FILES: gets the names of the files that are read; NULL: no list */
 };
 
 int config_init(struct config *config); /* defaults; 0 or -ENOMEM */
@@ -90,15 +90,15 @@ int config_parse_buffer(const char *text, size_t length, const char *name, struc
                         size_t error_size);
 void config_help(FILE *to); /* every flag and key with its default */
 
-/* Where the socket of a device is when nothing is said: "/run/gradsync/DEVICE/socket" for root, else
+/* The path of a device's socket if no setting names one: "/run/gradsync/DEVICE/socket" for root, else
  * "$XDG_RUNTIME_DIR/gradsync/DEVICE/socket". -ENOENT where there is neither. */
 int config_default_socket(const char *device, char **ret);
 /* How long a communicator may take to be made. */
 uint64_t config_build(const struct config *config);
 #define CONFIG_HOST 65
 
-/* What says that daemons are on one host. By default it is new with each start of the machine, and the same
- * for all containers on it. */
+/* Writes the id by which daemons know that they are on one host. By default it is new with each start of the
+ * machine, and the same for all containers on it. */
 void config_host(const struct config *config, char host[CONFIG_HOST]);
 /* Ranks on one host go by it: N of "cuda:N" and "cpu:N", 0 of others. */
 uint32_t config_device_number(const struct config *config);

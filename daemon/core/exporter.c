@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Serving metrics: accept, hear what is said at once, write a piece of the text whenever the one before is
- * read, close. On the network every caller has to speak HTTP. */
+/* Serves metrics: accepts a caller, reads what it has sent already, writes a piece of the text whenever the
+ * one before is read, and closes. On the network every caller has to speak HTTP. */
 #include "core/exporter.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@
 
 #define CALLERS 8u                    /* at a time */
 #define REQUEST_MAX 4096u             /* bytes of an HTTP request that are looked at */
-#define DISCARDS 16u                  /* times REQUEST_MAX, of what comes after it */
+#define DISCARDS 16u                  /* times REQUEST_MAX, of bytes that come after it */
 #define SILENCE (100 * USEC_PER_MSEC) /* a caller that has said nothing for so long wants the text alone */
 #define PATIENCE (5 * USEC_PER_SEC)   /* for a request, and again for each piece of the response to be read */
 #define NAMES (2u + MAXDNSRCH)        /* of this host */
@@ -33,7 +33,7 @@ struct caller {
         struct list link;
         struct exporter *exporter;
         int sock;
-        uint64_t from; /* its uid, or its address: those with the same share what there is for callers */
+        uint64_t from; /* its uid, or its address: callers with the same one share the places */
         struct loop_io *io;
         struct loop_timer *timer;
         char request[REQUEST_MAX + 1];
@@ -41,7 +41,7 @@ struct caller {
         bool heard_out, is_http;
         struct http_request asked;
         bool chunks;          /* the response comes in chunks, the last of which has not been made */
-        struct scrape scrape; /* what is left of the text */
+        struct scrape scrape; /* the rest of the text */
         char *text;           /* a piece of the response */
         size_t size, sent;
         struct loop_deferred reap;
@@ -53,7 +53,7 @@ struct exporter {
         struct scrape_config scrape;
         char *address;         /* on the network; NULL: of a socket file */
         char *name[NAMES + 1]; /* of this host, then NULL */
-        int fd;                /* -1: nobody listens on the address yet */
+        int fd;                /* -1: it does not listen on the address yet */
         char *path;            /* of the socket file; NULL: on the network */
         struct loop_io *io;
         struct loop_timer *retry;
@@ -65,7 +65,7 @@ static bool exporter_is_network(const struct exporter *exporter) {
         return exporter->address != NULL;
 }
 
-/* What comes over the network brings no descriptors, so that closing it waits for nothing. */
+/* A caller on the network cannot send descriptors, so closing its socket waits for nothing. */
 static void caller_hang_up(struct caller *caller) {
         if (exporter_is_network(caller->exporter))
                 fd_close(caller->sock);
@@ -97,7 +97,8 @@ static void caller_finish(struct caller *caller) {
         loop_defer(caller->exporter->loop, &caller->reap);
 }
 
-/* Whoever sends fds is not heard: the kernel would close them here, and wait for that if it has to. */
+/* Does not read from a caller that sends fds: the kernel would close them in this call, and may wait for
+ * that. */
 static ssize_t caller_receive(struct caller *caller, char *to, size_t size) {
         ssize_t n = fdpass_peek(caller->sock, to, size);
 
@@ -111,7 +112,7 @@ static void caller_discard(struct caller *caller) {
                         return;
 }
 
-/* Makes what is sent next. False: memory is short. */
+/* Makes the text that is sent next. False: memory is short. */
 static bool caller_compose(struct caller *caller, void (*fill)(struct caller *caller, FILE *to)) {
         free(caller->text);
         caller->text = NULL;
@@ -214,7 +215,7 @@ static void caller_answer(struct caller *caller) {
         caller_prepare(caller, caller_begin_text);
 }
 
-/* Whether what the caller has to say is complete. */
+/* Whether the caller's request is complete. */
 static bool caller_is_complete(const struct caller *caller) {
         return caller->heard == REQUEST_MAX || !http_begins(caller->request, caller->heard) ||
                http_is_complete(caller->request);
@@ -302,8 +303,8 @@ static unsigned exporter_count(const struct exporter *exporter, uint64_t from) {
         return n;
 }
 
-/* Who has to go for the next one: of the user or address that has most of them, the one that has been here
- * longest. */
+/* Chooses the caller that makes way for the next one: the oldest one of the user or address that has most
+ * callers. */
 static struct caller *exporter_choose(const struct exporter *exporter) {
         struct caller *caller, *chosen = NULL;
         unsigned most = 0;
@@ -348,7 +349,8 @@ static int exporter_take(struct exporter *exporter, int sock, const struct socka
         return r;
 }
 
-/* Nobody waits for callers that hold on. What a caller has said by now is heard at once. */
+/* A new caller does not wait for those that hold on. If it has sent its request already, that is read at
+ * once. */
 static void exporter_on_incoming(void *data, int fd, unsigned events) {
         struct exporter *exporter = data;
 
@@ -397,7 +399,8 @@ static void exporter_on_retry(void *data) {
                 loop_timer_arm(exporter->retry, RETRY);
 }
 
-/* Jobs must not wait for it: whoever takes the port while this daemon is restarted would keep them all. */
+/* Jobs must not wait for the port: a process that took it while this daemon is restarted would hold all of
+ * them up. */
 static bool exporter_may_wait(const struct exporter *exporter, int r) {
         return exporter_is_network(exporter) && (r == -EADDRINUSE || r == -EADDRNOTAVAIL);
 }

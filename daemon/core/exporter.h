@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where metrics are given out: a Unix stream socket, or an address on the network. A caller of the socket
- * gets the state of the daemon as text, then the connection ends. A caller that begins with an HTTP request
- * gets an HTTP response, one that says nothing or something else gets the text alone; on the network all have
- * to speak HTTP. Few callers are served at a time, each for a short while; of those that hold on some are
- * hung up when others come.
+ * Gives out metrics on a Unix stream socket, or at an address on the network. A caller of the socket gets the
+ * state of the daemon as text, then the connection ends. A caller that begins with an HTTP request gets an
+ * HTTP response, one that says nothing or something else gets the text alone; on the network all have to
+ * speak HTTP. Few callers are served at a time, each for a short while; when more come, some of those that
+ * hold on are cut off.
  */
 #pragma once
 

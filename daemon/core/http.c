@@ -30,7 +30,7 @@ static const char *http_next_line(const char *text) {
         return end == NULL || end[1] == '\n' || strncmp(end + 1, "\r\n", 2) == 0 ? NULL : end + 1;
 }
 
-/* The value of the header in this line without what is around it; NULL: the line is of another header. */
+/* The value of that header in this line, without spaces around it; NULL: the line has another header. */
 static const char *http_value(const char *line, const char *name, size_t *ret_length) {
         size_t n = strlen(name), length = strcspn(line, "\r\n");
 
@@ -91,7 +91,7 @@ static bool http_is_for_us(const char *text, const char *const *names) {
         return true;
 }
 
-/* What follows the method is a path and, maybe, a query. */
+/* A path, and perhaps a query, follow the method. */
 static const char *http_judge(const char *text, bool head, const char *const *names) {
         const char *path = strchr(text, ' ');
         size_t length = path != NULL ? strcspn(++path, " ?\r\n") : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * As much of HTTP/1 as it takes to ask for metrics: what a request wants, and the head of the response. Pure:
- * no socket, no allocation. A request may be cut off; what is not there is not asked for.
+ * The part of HTTP/1 that requests for metrics need: the meaning of a request, and the head of the response.
+ * Pure: no socket, no allocation. A request may be cut off; missing parts count as not asked for.
  */
 #pragma once
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file has two slots, each of them the struct below in this machine's byte order. They are written in
  * turn and in place, so that a full disk is no obstacle. The later one that is whole counts. A slot that is
- * not whole was being written as the machine went down, or has been damaged since. What it may have said is
- * skipped. Beside the file stands NAME.lock, which is there to be locked. */
+ * not whole was being written as the machine went down, or has been damaged since. The start and the terms
+ * that it may have recorded are skipped. Beside the file stands NAME.lock, which is there to be locked. */
 #include "core/identity.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ struct saved {
         char magic[8];
         uint32_t version, unused;
         uint8_t node[IDENTITY_NODE], key[IDENTITY_KEY];
-        uint64_t sequence; /* of what was written */
+        uint64_t sequence; /* grows with each write */
         uint64_t instance;
         uint64_t terms;         /* those up to here may have been used */
         uint32_t address, host; /* its place in a cluster; IDENTITY_NO_PLACE: none was given */
@@ -98,7 +98,7 @@ static int write_at(int fd, const void *bytes, size_t length, off_t at) {
         return fsync(fd) < 0 ? -errno : 0;
 }
 
-/* On the disk when this returns 0; otherwise the file says what it said. */
+/* The change is on the disk when this returns 0; otherwise the file is as before. */
 static int identity_save(struct identity *identity, const struct saved *changed) {
         struct saved saved = *changed;
 
@@ -241,8 +241,9 @@ static int identity_lock(struct identity *identity, const char *directory, char 
         return -EWOULDBLOCK;
 }
 
-/* Counts this start. What a former run may have used of its terms is not used again. Neither is what a run
- * has used that began with the same file, as where an older copy was put back: that is as good as sure. */
+/* Counts this start. Terms that a former run may have used are not used again. If an older copy of the file
+ * was put back, another run has begun with the same file: by the random distance, this run almost certainly
+ * uses other terms than that one. */
 static int identity_start(struct identity *identity, const char *directory, char *error, size_t size) {
         struct saved saved;
         uint32_t apart;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a daemon has to remember from one run to the next, so that no other daemon takes an old message for a
- * new one, whatever the clock says: who it is, how often it has started, which terms it has used, the key
- * with which it proves itself, and its place in a cluster. It lies in one file of the daemon's own. What is
- * written there is on the disk before it is used, and needs no more space there than it has. As long as the
- * object lives no other daemon can have that file.
+ * Facts that a daemon remembers from one run to the next, so that no other daemon takes an old message for a
+ * new one, whatever the clock says: its id, the number of its starts, the terms that it has used, the key by
+ * which it proves its identity, and its place in a cluster. They lie in one file of the daemon's own. A fact
+ * is on the disk before it is used, and writing it needs no further space. As long as the object lives no
+ * other daemon can have that file.
  */
 #pragma once
 
@@ -17,8 +17,8 @@
 
 struct identity;
 
-/* Where a file of the daemon's is, and its name: `what`, in the directory that the service manager gives; or
- * else beside the socket, after whose name it is called. *ret_directory and *ret_name are for free(). 0 or
+/* Finds the directory and the name of a file of the daemon: `what` in the directory that the service manager
+ * gives; else a file beside the socket, named after that. *ret_directory and *ret_name are for free(). 0 or
  * -ENOMEM. */
 int identity_place(const char *given, const char *socket, const char *what, char **ret_directory,
                    char **ret_name);

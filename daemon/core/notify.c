@@ -53,7 +53,7 @@ static bool notify_try_send(int fd, const char *text, int patience_ms) {
                 if (errno != EAGAIN ||
                     poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, patience_ms) <= 0)
                         return false;
-                patience_ms = 0; /* somebody else took the place: once more, and that is all */
+                patience_ms = 0; /* another sender took the place: tries once more only */
         }
 }
 

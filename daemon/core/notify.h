@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the daemon sends to the service manager (READY, STATUS, RELOADING, STOPPING, WATCHDOG) and gets from
- * it: the socket that it listened on. Without a service manager all of it does nothing.
- * Needs no library. A manager that does not listen costs at most a second, and that only for messages that
- * must not get lost (ready, reloading, stopping).
+ * Messages to the service manager (READY, STATUS, RELOADING, STOPPING, WATCHDOG), and the listening socket
+ * that it passes to the daemon. Without a service manager all of it does nothing. Needs no library. A manager
+ * that does not listen costs at most a second, and that only for messages that must not get lost (ready,
+ * reloading, stopping).
  */
 #pragma once
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which daemon of a cluster has which address: what its coordinator knows, and remembers from one run to the
+ * The addresses of a cluster's daemons, as its coordinator knows them and remembers them from one run to the
  * next. A daemon is remembered from its first job on, until it has not been seen for a month. One that never
  * had a job is forgotten when it goes. Pure: the owner keeps the text on the disk (core/saver.h).
  *
  * A key that speaks for some users only can have ROSTER_LIMITED daemons here, and all such keys together half
- * of LIMIT_NODES, so that none of them keeps others out. A key that has all that it can have gets the address
- * of the daemon of its own that is not here and was seen longest ago.
+ * of LIMIT_NODES, so that none of them keeps others out. If a key has that many, its next daemon gets the
+ * address of one of the key's daemons: the one that is not here and was seen longest ago.
  */
 #pragma once
 
@@ -21,16 +21,16 @@
 
 struct roster;
 
-/* By what a daemon was trusted when it was here: the name of its key, or KEY_NONE, and the uids that it
- * spoke for (link/key.h). */
+/* The credentials of a daemon when it was here: the name of its key, or KEY_NONE, and the uids for which it
+ * spoke (link/key.h). */
 struct roster_owner {
         const char *key, *uids;
 };
 
 struct roster_arrival {
         const uint8_t *node; /* ROSTER_NODE bytes, */
-        uint64_t instance;   /* which start of it this is, */
-        uint64_t run;        /* and which process: drawn by itself */
+        uint64_t instance;   /* the number of its start, */
+        uint64_t run;        /* and a number that this run has drawn */
         const char *host;
         struct roster_owner owner; /* its id is theirs from now on */
         uint32_t claimed;          /* the address that it had before, as it says */
@@ -54,7 +54,8 @@ void roster_use(struct roster *roster, const uint8_t node[ROSTER_NODE], time_t n
 /* It is not here any more, and no job waits for it. */
 void roster_leave(struct roster *roster, const uint8_t node[ROSTER_NODE], time_t now);
 
-/* Whose the id of that daemon is. False: it is not known. Valid until the next call that changes anything. */
+/* Finds the owner of that daemon's id. False: it is not known. Valid until the next call that changes
+ * anything. */
 bool roster_find_owner(const struct roster *roster, const uint8_t node[ROSTER_NODE],
                        struct roster_owner *ret);
 /* Whether a later start of that daemon was here, or another process that says it is the same start. */

@@ -123,7 +123,7 @@ static void saver_say(struct saver *saver, int r) {
         saver->trouble = r;
 }
 
-/* Takes over what the thread has done. */
+/* Takes over the thread's result. */
 static void saver_reap(struct saver *saver) {
         int r = saver->writing->result;
 
@@ -202,7 +202,8 @@ int saver_new(const struct saver_config *config, struct saver **ret) {
         return 0;
 }
 
-/* False: the disk hangs. What the thread still uses is left to the end of the process. */
+/* Waits for the thread. False: the disk hangs. The memory that the thread still uses is left to the end of
+ * the process. */
 static bool saver_wait(struct saver *saver) {
         struct timespec until;
 

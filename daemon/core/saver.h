@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps a text in a file: what has changed is on the disk soon afterwards, written as a whole by a thread of
- * its own, so that neither a slow disk nor many changes delay the loop. The file is the former one or the new
- * one, whatever happens meanwhile. What cannot be written is said once, and tried again. Loop thread only.
+ * Keeps a text in a file. A thread of its own writes the whole text soon after a change, so that neither a
+ * slow disk nor many changes delay the loop. The file is always the former one or the new one. A failure to
+ * write is logged once, and the saver tries again. Loop thread only.
  */
 #pragma once
 
@@ -21,8 +21,8 @@ struct saver_config {
 int saver_new(const struct saver_config *config, struct saver **ret);
 /* The text is another one. */
 void saver_touch(struct saver *saver);
-/* Writes first what is not on the disk yet. It waits only for a moment for a disk that hangs. NULL is
- * fine. */
+/* Writes changes that are not on the disk yet first, but waits only for a moment for a disk that hangs. NULL
+ * is fine. */
 struct saver *saver_free(struct saver *saver);
 
 /* The file's text, for free(), or NULL: there is none. 0 or a negative errno. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The text of metrics, a piece at a time: as much as is made in a moment, from what the daemon is at that
- * moment. Either jobs are in it one by one, or all of them together. Families have to stand together, so jobs
- * are gone through once for each, by their handles. That needs no copy of what they were at the beginning,
- * which nobody could bound; so samples of two families of a job may differ by a step, and a job that ends
- * meanwhile is in the first families only. Jobs that begin meanwhile are left out. Sums over jobs are made
- * first, and are exact.
+ * The text of metrics, a piece at a time. A piece takes only a moment, and shows the daemon as it is at that
+ * moment. The text has jobs one by one, or all of them together. The samples of a family have to stand
+ * together, so the scrape goes through the jobs once for each family, by their handles. That needs no copy of
+ * all jobs at the beginning, whose size would have no bound. So samples of two families of a job may differ
+ * by a step, and a job that ends meanwhile is in the first families only. Jobs that begin meanwhile are left
+ * out. Sums over jobs are made first, and are exact.
  */
 #pragma once
 
@@ -41,8 +41,8 @@ struct scrape {
 
 /* The config has to outlive it. It must not be moved until it is over or scrape_end() is called. */
 void scrape_begin(struct scrape *scrape, const struct scrape_config *config);
-/* Ends it wherever it is; harmless before it has begun. */
+/* Ends the scrape at any point; harmless before it has begun. */
 void scrape_end(struct scrape *scrape);
 bool scrape_is_over(const struct scrape *scrape);
-/* Adds the next piece to what goes into `to`. */
+/* Writes the next piece to `to`. */
 void scrape_write(struct scrape *scrape, FILE *to);

@@ -110,7 +110,7 @@ static int server_watch_backends(struct server *server) {
         return r;
 }
 
-/* Without one this daemon coordinates nothing beyond its own host, where nobody outlives it. */
+/* Without an identity this daemon coordinates nothing beyond its own host, where no node outlives it. */
 static int server_open_identity(struct server *server, char *error, size_t size) {
         _cleanup_(freep) char *directory = NULL, *name = NULL;
         int r = identity_place(getenv("STATE_DIRECTORY"), server->config.socket, "identity", &directory,
@@ -266,7 +266,7 @@ static void server_on_failure(void *owner, const char *why) {
         loop_exit(jobs->config.loop, SERVER_DEVICE_FAILED);
 }
 
-/* Of the CPUs that were asked for the workers have those that there are. */
+/* The workers get those of the configured CPUs that exist. */
 static int server_choose_cpus(const struct server *server, cpu_set_t *ret, char *error, size_t size) {
         char text[512];
         int r = verify_affinity(&server->config, ret, text, sizeof(text));

@@ -9,10 +9,10 @@
 
 struct server;
 
-/* Exit status: the GPU failed in a way that only a new process gets over. What was under way is left as it
- * is, as after a crash: nothing waits for it. No status of gradsyncctl is the same. */
+/* Exit status: the GPU failed in a way from which only a new process recovers. Work under way is left as it
+ * is, as after a crash: nothing waits for it. gradsyncctl does not use this status. */
 #define SERVER_DEVICE_FAILED 70
-#define SERVER_ENGINE_FAILED 71 /* likewise, of what exchanges data with other nodes */
+#define SERVER_ENGINE_FAILED 71 /* likewise, for a failure of the engine */
 
 /* Takes over the contents of `config`; `source` must outlive the server. On failure a sentence for people is
  * in `error`. */

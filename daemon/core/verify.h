@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether settings that are well-formed by themselves go together, and with this machine: what a start would
- * find out before it opens the device or a socket. Looks at files, groups, addresses and CPUs; connects to
- * nothing, makes nothing.
+ * Checks whether settings that are well-formed by themselves go together, and suit this machine: all that a
+ * start finds out before it opens the device or a socket. Looks at files, groups, addresses and CPUs;
+ * connects to nothing, makes nothing.
  */
 #pragma once
 
@@ -17,6 +17,6 @@
 int verify_affinity(const struct config *config, cpu_set_t *ret, char *text, size_t size);
 /* 0, or -EINVAL and a sentence. */
 int verify_times(const struct config *config, char *error, size_t size);
-/* All that can be looked at. What works, but not as it is written, or cannot be looked at from here, is a
- * line of `notes`. 0, or a negative errno and a sentence in `error`, as a start says it. */
+/* Checks all that can be checked. A setting that works, but not as it is written, or that cannot be checked
+ * from here, gets a line in `notes`. 0, or a negative errno and a sentence in `error`, as a start says it. */
 int verify_settings(const struct config *config, FILE *notes, char *error, size_t size);

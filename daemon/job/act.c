@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Carries out what the machines of jobs have decided: passes each action to the code that it concerns. */
+/* Carries out the decisions of the jobs' machines: passes each action to the code that it concerns. */
 #include <assert.h>
 
 #include "job/carry.h"
@@ -27,7 +27,7 @@ static void act_void(struct plan *plan) {
         step_voided(plan);
 }
 
-/* Of a step of the former daemon members are told with the next generation. One that is left to the next
+/* Members hear about a step of the former daemon with the next generation. A step that is left to the next
  * daemon stays as it is. */
 static void act_on_step(struct plan *plan, enum action_kind kind) {
         struct takeover *takeover = plan->job->takeover;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gives the engine what the machine of a job wants launched, and takes what is done to the step or operation
- * that it belongs to, then to the machine.
+ * Gives the engine the collectives that the machine of a job wants launched. Takes each completion to its
+ * step or operation, then to the machine.
  */
 #include "job/carry.h"
 
@@ -25,7 +25,7 @@ static struct nodeset others_of(const struct job *job, struct nodeset set, struc
         return to;
 }
 
-/* The engine does not take what it is given: that breaks the links to all the others. */
+/* The engine refuses a call. That counts as broken links to all other nodes. */
 static void carry_fail(struct job *job, const char *what, int error) {
         struct log_context context = LOG_CONTEXT_OF(job);
 
@@ -95,7 +95,7 @@ static void carry_build(struct job *job, const struct action *action) {
         machine_built(job, action->comm, others_of(job, action->set, NODESET_SCRATCH));
 }
 
-/* What the collective is made of. The values of a vote are there already. */
+/* Describes the collective of that item to the engine. The values of a vote are there already. */
 static void carry_fill(struct job *job, const struct comm_item *item, struct engine_launch *launch) {
         bool step = track_is_step(item->track);
         struct comm_words words;
@@ -192,7 +192,8 @@ static int carry_learn_parts(const struct job *job, uint32_t rank, struct comm_t
         return r;
 }
 
-/* What makes no sense comes from a daemon that is not like this one: the two do not reach each other. */
+/* A table that the engine cannot use comes from a daemon of another kind: the two count as unreachable for
+ * each other. */
 void carry_learn(struct job *job, uint32_t from, const void *table, size_t bytes) {
         struct nodeset broken = NODESET_SCRATCH;
 
@@ -223,7 +224,8 @@ void carry_built(struct job *job, uint32_t part, const uint32_t *unreachable, ui
                 machine_built(job, job->machine.node.comm, set_of(unreachable, n, NODESET_SCRATCH));
 }
 
-/* A unit hears what is its own. What was launched for the others' sake concerns no unit. */
+/* Reports the result of a collective to its unit. A filler, launched for the sake of other nodes, concerns no
+ * unit here. */
 static bool carry_tell(struct job *job, const struct comm_item *item, const uint64_t *value) {
         bool step = track_is_step(item->track), open = machine_unit(job, item->track) == UNIT_OPEN;
         struct comm_words words;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The table of jobs, a job, a member, and the calls that come back up to the session layer: structs that all
- * folders of the job layer share. It has no functions: what is done with a job as a whole is job.h's.
+ * folders of the job layer share. It has no functions: job.h has those that act on a job as a whole.
  */
 #pragma once
 
@@ -43,7 +43,7 @@ enum member_state {
         MEMBER_LOST,
 };
 
-/* Where the member will be in the generation that is just beginning. */
+/* The member's place in the generation that is just beginning. */
 struct next_place {
         bool told;
         uint32_t local, rank, slot;
@@ -62,20 +62,20 @@ struct member {
         uint64_t client; /* id of the client, for status */
         char program[64];
         uint32_t local;      /* index in the job's arrays, once formed: job->local[local] */
-        uint32_t rank;       /* for people and for the client; while joining what it asks for */
+        uint32_t rank;       /* for people and for the client; while joining, the one it asks for */
         uint32_t local_rank; /* the slot on its host, as its client knows it: no index here */
         bool has_rank;
-        uint32_t max_world; /* how many it wants to be at most; those with a place want the same */
+        uint32_t max_world; /* the largest world it wants; all with a place want the same */
         bool spare;         /* waits for a place where there is none */
         struct next_place next;
         bool returns;      /* its client comes back to the daemon that follows this one */
-        uint32_t spurned;  /* request of what it has brought back, if that was refused; else 0 */
+        uint32_t spurned;  /* the refused request, if what it brought back was refused; else 0 */
         bool evicted;      /* by an operator */
-        uint32_t waits_in; /* generation in which it has begun what cannot end there; 0: none */
+        uint32_t waits_in; /* generation in which its step or operation cannot end; 0: none */
         uid_t evictor;     /* the operator's uid, if so */
-        bool evict_told;   /* the log has that */
+        bool evict_told;   /* the log has the eviction */
         bool overdue;      /* evicted because the step deadline has passed */
-        char *fault;       /* what its session is ended for, in words; NULL: it has gone by itself */
+        char *fault;       /* why its session is ended, in words; NULL: it has gone by itself */
         uint32_t cause;    /* WIRE__CAUSE__… with which it is gone; 0: it is not */
         uint32_t join_request;
         uint64_t joined;    /* clock_now() */
@@ -100,38 +100,39 @@ enum gate {
         GATE_STOPPING,   /* the daemon stops */
 };
 
-/* What another node waits for, as it has said last. */
+/* A wait of another node, as that node last reported it. */
 struct want {
         unsigned what;         /* enum wait_kind: STEP, PLAN or OPERATION */
         uint32_t plan, bucket; /* UINT32_MAX: for all of them */
         uint64_t step;         /* its number, or the operation's */
         uint64_t since;        /* clock_now() here when the wait began, */
         uint64_t heard;        /* and when it was said */
-        uint32_t generation;   /* 0: nothing */
-        bool told;             /* the members here */
+        uint32_t generation;   /* 0: there is no wait */
+        bool told;             /* the members here have been told */
 };
 
 #define JOB_WANTS 4u
 
-/* A circle of members that wait for each other: which one, and since when nothing of it has changed; 0: there
- * is none. When it was looked for last, and since when in this generation. */
+/* A circle of members that wait for each other: `sign` says which one, and `since` when it last changed; 0:
+ * there is none. `looked` is the time of the last search, `begun` that of this generation's first one. */
 struct deadlock {
         uint64_t sign, since, looked, begun;
         uint32_t generation;
 };
 
-/* What is said of a job's end once it is gone: see ending.c. */
+/* Facts about the end of a job, for the text that the daemon keeps afterwards: see ending.c. */
 struct job_clues {
-        uint64_t broken;             /* clock_now(): there is no further generation; 0: there may be */
-        enum job_end end;            /* for this reason */
-        bool kept;                   /* lost places were kept until then */
-        bool few;                    /* … and given up before, since too few members were left */
-        uint64_t grace;              /* nobody took the lost place within so long; 0: nobody waited so long */
-        struct membership_loss last; /* of the forming job, the member that went last */
-        char refused[224]; /* … or why the last one was turned away, if that came later; else "" */
+        uint64_t broken;  /* clock_now(): there is no further generation; 0: there may be */
+        enum job_end end; /* for this reason */
+        bool kept;        /* lost places were kept until then */
+        bool few;         /* the wait for successors ended early, since too few members were left */
+        uint64_t grace;   /* no process took the lost place within so long; 0: the job ended earlier */
+        struct membership_loss last; /* of a forming job: the member that went last */
+        /* Of a forming job: why the last process was refused, if no member went after that; else "". */
+        char refused[224];
 };
 
-/* A request for a place, which the coordinator of a job of this host answers at once. */
+/* A request for a place. The coordinator of a job of this host answers it at once. */
 struct asking {
         uint64_t member;
         struct refusal *refusal;
@@ -142,7 +143,7 @@ enum job_state {
         JOB_FORMING,
         JOB_RUNNING,
         JOB_REPLACING, /* lost a member; waits for its successor, or for the grace to end */
-        JOB_LOST,      /* lost or left by a member: its survivors can only leave */
+        JOB_LOST,      /* a member was lost or has left: the survivors can only leave */
 };
 
 /* How a job goes over to the next daemon when this one ends; it only grows. From OPEN on this daemon decides
@@ -150,8 +151,8 @@ enum job_state {
 enum handover {
         HANDOVER_NONE,
         HANDOVER_VOID, /* open steps become void here, and members call pending operations again there */
-        HANDOVER_OPEN, /* as if this daemon had been killed in the middle of what is open */
-        HANDOVER_DONE, /* nothing is open, but for steps that had not begun (GATE_LEFT) */
+        HANDOVER_OPEN, /* as if this daemon had been killed while steps and operations are open */
+        HANDOVER_DONE, /* nothing is open, except steps that had not begun (GATE_LEFT) */
 };
 
 struct job {
@@ -169,14 +170,14 @@ struct job {
         struct asking *asking; /* a process asks for a place in this call; NULL: none does */
         uint32_t generation;   /* 0: it has not formed yet */
         struct sha256 secret;  /* of the generation: see struct order */
-        uint32_t world;        /* its members on all nodes: what an average is divided by */
+        uint32_t world;        /* its members on all nodes: the divisor of averages */
         uint32_t max_world;    /* how many there may be */
         struct membership_loss
                 loss; /* the first one of this generation, or of the one before; all 0: it has grown */
         bool torn;    /* members, here or on another node, hear that something that they had begun is void */
-        uint32_t resumed_from; /* this generation goes on with what was begun in that one; 0: with nothing */
-        uint32_t untold; /* steps that came to nothing: members begin them again, or hear that they are void,
-                            with the next generation */
+        uint32_t resumed_from; /* this generation goes on with the units begun in that one; 0: with none */
+        /* Unreported void steps: with the next generation members retry them, or hear that they are void. */
+        uint32_t untold;
         struct list members;   /* in order of arrival */
         uint32_t n_local;      /* its members on this node, once formed */
         struct member **local; /* those members by rank: a "local index" counts them. The machine's memory */
@@ -185,13 +186,13 @@ struct job {
         struct comm comm;
         struct operation operation;
         struct record *record;    /* since the first plan was agreed */
-        struct journal_job *kept; /* in the journal; NULL: nothing, as of a job of one daemon */
+        struct journal_job *kept; /* its part of the journal; NULL: none, as for a job of one daemon */
         struct nonfinite blame;
         struct recovery recovery;
         struct charge charge; /* one job */
         struct charge self;   /* the struct and its name, and communicators; the machine has its own */
         struct charge fds;    /* of communicators */
-        char loss_text[896];  /* with what follows it, it fits a message */
+        char loss_text[896];  /* with the words after it, it fits a message */
         char loss_place[80];  /* " with host1" or " on host b", of a member of another node; "": not known */
         struct job_clues clues;
         bool loss_told;
@@ -205,7 +206,7 @@ struct job {
         uint64_t interrupted; /* clock_now() at the last loss; 0: none yet */
         uint64_t paused_at;   /* clock_now() at which an operator has paused it; 0: it is not */
         struct loop_deferred settle;
-        /* what status shows */
+        /* shown by status */
         struct hist steps; /* durations of committed steps, first READY to commit */
         uint64_t last_step, bytes_reduced, void_steps, operations;
         uint64_t communicators; /* that this node has begun to build */
@@ -216,7 +217,7 @@ struct job {
 struct jobs_config {
         struct loop *loop;
         struct hub *hub;               /* with the coordinators of jobs of this daemon alone */
-        struct hub *cluster;           /* … of the cluster; NULL: there is none */
+        struct hub *cluster;           /* with those of jobs of the cluster; NULL: there is none */
         uint32_t device;               /* number of the device on its host; ranks go by it */
         uint64_t instance;             /* of the daemon: grows with each start */
         struct backend *backend;       /* of the device: for plans */
@@ -230,7 +231,7 @@ struct jobs_config {
         void *events_data; /* for both */
         uint64_t step_deadline, stall_notice, rejoin_grace, staging_bytes;
         uint64_t deadlock_timeout; /* 0: jobs are not ended for that */
-        uint64_t piece_bytes;      /* of a bucket go between nodes at once; 0: EXCHANGE_PIECE */
+        uint64_t piece_bytes;      /* the largest piece of a bucket; 0: EXCHANGE_PIECE */
 };
 
 struct jobs {
@@ -238,9 +239,9 @@ struct jobs {
         struct list list;
         struct holdings holdings;
         struct parameters_home parameters;
-        void *claimed;          /* what plans have of registered memories: memory.c's tree of spans */
-        struct records ended;   /* what jobs that are gone have left, */
-        struct endings endings; /* and how they ended */
+        void *claimed;          /* spans of registered memory that plans use: memory.c's tree */
+        struct records ended;   /* records of jobs that have ended, */
+        struct endings endings; /* and how these ended */
         uint32_t next_job;
         uint64_t last_id;     /* given here, in any job */
         struct tasks tasks;   /* of the backend */
@@ -254,7 +255,7 @@ struct jobs {
         struct journal *journal; /* for the next daemon; NULL: none. It is closed with the jobs */
 };
 
-/* What a line of the log about a job is about; further fields are set after it. */
+/* The context of a log line about a job. The caller may set further fields afterwards. */
 #define LOG_CONTEXT_OF(about)                                                                                \
         {                                                                                                    \
                 .job = (about)->name, .generation = (about)->generation, .uid = (about)->uid, .rank = -1,    \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is kept of a job that has ended: when, and why, in one clause. What happens to a job leaves its clues
- * there (struct job_clues) while it lives; they are read once, when nobody is in the job any more.
+ * Keeps when and why a job has ended, in one clause. While the job lives, events leave clues in it (struct
+ * job_clues); they are read once, when the last member has gone.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 #define TOLD 448u /* bytes of a clause about a member */
 
-/* What a refusal says of the job, without its name: "it did not form within 5.0 s: …". */
+/* Quotes a refusal without the name of the job: "it did not form within 5.0 s: …". */
 static void ending_quote(const struct job *job, const char *text, char *out, size_t size) {
         char start[LIMIT_NAME + 16];
         size_t length = (size_t)snprintf(start, sizeof(start), "job '%s'", job->name);
@@ -34,7 +34,7 @@ static void ending_has_member(struct job_ending *ret, uint32_t rank, pid_t pid) 
         ret->pid = (int32_t)pid;
 }
 
-/* "rank 1 (pid 4242) was evicted by uid 0": whatever has become of it. */
+/* Says how the member was lost: "rank 1 (pid 4242) was evicted by uid 0". */
 static void ending_tell_loss(const struct job *job, const struct membership_loss *loss, char text[TOLD]) {
         char why[LOSS_TEXT];
         bool evicted = member_loss_is_eviction(job, loss, why);
@@ -44,7 +44,7 @@ static void ending_tell_loss(const struct job *job, const struct membership_loss
                  loss->rank, (int)loss->pid, loss->member == job->loss.member ? job->loss_place : "", why);
 }
 
-/* The end of its generation was a loss. */
+/* A loss ended the last generation of the job. */
 static void ending_of_loss(const struct job *job, struct job_ending *ret) {
         const struct job_clues *clues = &job->clues;
         char lost[TOLD], after[64] = "";
@@ -62,7 +62,7 @@ static void ending_of_loss(const struct job *job, struct job_ending *ret) {
         ending_has_member(ret, job->loss.rank, job->loss.pid);
 }
 
-/* It ended as a whole, through no member's fault. */
+/* The job ended as a whole, through no member's fault. */
 static void ending_of_whole(const struct job *job, uint32_t cause, const char *why, struct job_ending *ret) {
         bool given_up = cause == WIRE__CAUSE__EVICTED || cause == WIRE__CAUSE__DEADLOCKED;
 
@@ -108,7 +108,7 @@ static const struct member *ending_find_lost(const struct job *job) {
         return NULL;
 }
 
-/* No loss has ended it: its members left, or, after the first one had left, went without that. */
+/* No loss has ended the job: its members left; or the first one left, and others were lost afterwards. */
 static void ending_of_leaving(const struct job *job, struct job_ending *ret) {
         const struct member *lost = ending_find_lost(job);
         struct membership_loss loss = { 0 };

@@ -120,8 +120,8 @@ static void free_lost(struct job *job) {
                         member_free(member);
 }
 
-/* Another daemon has been restarted, or the way to it was broken for a while: whether members here go on with
- * what they had begun. */
+/* Whether members here go on with the steps and operations that they had begun. They may if another daemon
+ * was only restarted, or out of reach for a while. */
 static bool generation_is_same(const struct job *job, uint32_t before, uint32_t before_local) {
         if (job->behind || job->world != before || job->n_local != before_local || !machine_may_resume(job))
                 return false;
@@ -154,7 +154,8 @@ static void note_regenerated(struct job *job, uint32_t before, const bool *fresh
                              replaced ? (int32_t)successor->pid : 0, clock_now());
 }
 
-/* The coordinator has made the generation without them; what it has said of that, if anything, is lost. */
+/* The coordinator has made the generation without these members. If it has given a reason, the message is
+ * lost. */
 static void generation_unseat(struct job *job, uint32_t before_local) {
         struct refusal refusal;
 
@@ -272,7 +273,8 @@ void job_entered(struct job *job, const struct action *action) {
         reformed(job, from, before, before_local);
 }
 
-/* What an operator has ordered counts as the operator's; the line is that of the order, too. */
+/* A loss that an operator ordered counts towards the operator's share of log lines, and its line serves as
+ * the line about the order. */
 static bool loss_is_logged(struct job *job) {
         struct member *member = member_of_id(job, job->loss.member);
 
@@ -322,7 +324,7 @@ static void generation_refuse_fresh(struct job *job, enum job_end end) {
         }
 }
 
-/* Where the member was, as far as is known, if what is said of its loss sends people there. */
+/* Finds the host of a lost member, as far as it is known, if people have to look for the cause there. */
 static void generation_find_place(struct job *job) {
         const struct membership_loss *loss = &job->loss;
         bool unreachable = loss->cause == WIRE__CAUSE__UNREACHABLE;
@@ -372,8 +374,8 @@ static void generation_tell_needed(struct job *job) {
                        left);
 }
 
-/* There will be no other generation. Members that wait for others in this one are told now; what has been
- * begun is voided by the machine. */
+/* There will be no other generation. Members that wait for others in this one are told now; the machine voids
+ * what has been begun. */
 void job_break(struct job *job, enum job_end end) {
         struct plan *plan, *spare;
         struct refusal refusal;

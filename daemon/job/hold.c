@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What operators do to jobs: hold all of them back, pause one, end a member. Whether they may is the session
- * layer's business. Time that was spent held is nobody's fault and no part of a step: when something goes on,
- * its clocks start anew.
+ * Orders of operators: hold all jobs back, pause one job, end a member. The session layer decides whether an
+ * operator may give them. Time that a job is held counts against no member and for no step: when something
+ * goes on, its clocks start anew.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Jobs on this daemon: a named group of members of one uid that average gradients together. This header is
- * what the session layer calls; data.h says what a job is. Everything happens on the loop thread. A client's
- * mistake is a positive code with a refusal, never an end of anything but that client.
+ * Jobs on this daemon: a named group of members of one uid that average gradients together. The session layer
+ * calls the functions of this header; data.h has the structs. Everything happens on the loop thread. A
+ * client's mistake is a positive code with a refusal, never an end of anything but that client.
  *
- * The folders: event/ tells the session layer, machine/ is the job's node, keep/ what is kept of steps, plan/
- * and op/ what members do together, restart/ the way back from a former daemon, watch/ the members that a job
- * waits for. None of them calls what lies beside this header. A call may leave something for jobs_advance()
- * to carry out.
+ * The folders: event/ reports to the session layer; machine/ has the job's node; keep/ keeps records of steps
+ * and endings; plan/ and op/ carry out what members do together; restart/ brings jobs back from a former
+ * daemon; watch/ finds the members that a job waits for. None of them calls the files beside this header. A
+ * call may leave something for jobs_advance() to carry out.
  */
 #pragma once
 
@@ -17,20 +17,21 @@
 int jobs_new(const struct jobs_config *config, struct jobs **ret);
 /* Once, before the first job. `staging`: for operations outside steps; NULL: `engine`. */
 void jobs_use_engines(struct jobs *jobs, struct engine *engine, struct engine *staging);
-/* All members must be gone; what they left is reaped here. No backend answers any more. */
+/* Reaps what members have left: all of them must be gone. No backend answers any more. */
 struct jobs *jobs_free(struct jobs *jobs);
-/* Carries out what the machines of all jobs want done. To be called after each call into this layer that is
- * about a member, before anything else of another member is looked at. */
+/* Carries out the actions of the machines of all jobs. To be called after each call into this layer that is
+ * about a member, before a call that is about another member. */
 void jobs_advance(struct jobs *jobs);
-/* Results of the backend come in here. */
+/* These take the results of the backend. */
 void jobs_done(void *jobs, const struct backend_result *result);
 void jobs_made(void *jobs, const struct memory_result *result);
 /* The daemon stops: whatever an operator holds back goes on, and no new step opens from now on; jobs_busy()
  * says whether one is still open. */
 void jobs_drain(struct jobs *jobs);
 bool jobs_busy(const struct jobs *jobs);
-/* Once nothing is: the coordinators of jobs that go on with the next daemon hear that this one goes. False:
- * not yet, one of them may have named a generation before it heard of that. To be called again. */
+/* To be called when no step is open any more: tells the coordinators of jobs that go on with the next daemon
+ * that this one goes. False: it may not go yet, since a coordinator may have named a generation before it
+ * heard of that. To be called again. */
 bool jobs_depart(struct jobs *jobs);
 /* Steps that are still open become void. A job ends if one of its members does not come back to the next
  * daemon. */
@@ -75,9 +76,9 @@ struct member *member_of_rank(const struct job *job, uint32_t rank);
 bool member_waits(const struct member *member);
 
 /*
- * What operators do (hold.c). A paused job launches nothing: its members' READYs are taken and counted, and
- * go to the backend when it is resumed. While all jobs are held, steps and operations that had begun go on to
- * their end, and those that begin now wait in the same way. Nobody is blamed for either.
+ * Orders of operators (hold.c). A paused job launches nothing: READYs of its members are taken and counted,
+ * and go to the backend when the job is resumed. While all jobs are held, steps and operations that had begun
+ * go on to their end, and those that begin now wait in the same way. No member is blamed for such a wait.
  */
 static inline bool job_is_paused(const struct job *job) {
         return job->paused_at != 0;
@@ -87,11 +88,11 @@ void job_resume(struct job *job);
 void jobs_hold(struct jobs *jobs, bool hold);
 /* Steps and operations that still go on: 0 once a held or paused daemon is quiet. */
 unsigned jobs_open(const struct jobs *jobs);
-/* Its session is ended for that: the others are told that it was evicted, and why. */
+/* The member's session ends because of that fault: the others are told that it was evicted, and why. */
 void member_note_fault(struct member *member, const char *fault);
 /* Ends the member as if it were lost. Its session is told why, and ends. */
 void member_evict(struct member *member, uid_t evictor);
-/* The line of the log for it, unless the log has it already. */
+/* Logs the eviction, unless the log has it already. */
 void member_tell_evicted(struct member *member);
 /* Whether `asked`, NAME or UID/NAME, means this job. */
 bool job_is_named(const char *asked, uid_t uid, const char *name);

@@ -84,7 +84,8 @@ int member_new(struct job *job, struct member **ret, struct refusal *refusal) {
         return 0;
 }
 
-/* Where its loss has no line: its job was about to change already, or somebody else was lost first. */
+/* Logs an eviction for which there is no line about a loss, since the job was about to change already, or
+ * another member was lost first. */
 void member_tell_evicted(struct member *member) {
         const struct job *job = member->job;
         struct log_context context = LOG_CONTEXT_OF(job);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the job layer share among themselves. */
+/* Declarations for the files of the job layer. */
 #pragma once
 
 #include "gradsync.pb-c.h"
@@ -19,13 +19,13 @@ static inline void job_settle_later(struct job *job) {
 void job_end(struct job *job, uint32_t cause);
 /* Its members wait for each other, as the text says: it ends on all nodes. */
 void job_end_deadlock(struct job *job, const char *text);
-/* The coordinator does not have the job, or not with this node. What is open here is void once the node has
- * given up waiting for a coordinator. */
+/* The coordinator does not have the job, or not with this node. Open steps and operations here are void once
+ * the node has given up waiting for a coordinator. */
 void job_renounce(struct job *job, const struct refusal *why);
 /* The daemon ends, and its open steps cannot be awaited: void, in a job that goes on at another daemon. */
 void job_interrupt(struct job *job);
-/* The daemon ends, and does not know what other nodes make of the job's open steps: the next daemon finds out
- * from what members say. */
+/* The daemon ends, and does not know whether other nodes commit the job's open steps: the next daemon learns
+ * that from the members. */
 void job_leave_open(struct job *job);
 /* The daemon ends, and its part in the job is done. */
 void job_hand_over(struct job *job);
@@ -58,7 +58,7 @@ void job_place(struct job *job, const struct action *action); /* a place in the 
 void member_refused(struct job *job, uint64_t member, enum job_end end, const struct refusal *refusal);
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end);
 void job_ended(struct job *job, const struct membership_loss *loss, enum job_end end);
-/* This node is not in the generation any more: others may have committed what its members lack. */
+/* This node is not in the generation any more: others may have committed steps that its members lack. */
 void job_fall_behind(struct job *job);
 void job_entered(struct job *job, const struct action *action); /* the places are complete */
 /* generation.c: there will be no other generation, because of job->loss. */
@@ -73,7 +73,7 @@ void job_tell_gone(struct job *job);
  * own, as "its process ended". */
 bool member_loss_is_eviction(const struct job *job, const struct membership_loss *loss, char text[LOSS_TEXT]);
 
-/* ending.c: nobody is in the job any more. How it ended is kept, unless it goes on at another daemon. */
+/* ending.c: the last member has gone. Keeps how the job has ended, unless it goes on at another daemon. */
 void ending_note(struct job *job);
 /* A process that came for the forming job is turned away. */
 void ending_note_refusal(struct job *job, const struct refusal *refusal);

@@ -15,7 +15,7 @@ struct token { /* all zero: none */
         struct sha256 digest;
 };
 
-/* Of that text for that job; NULL: no token. 0, -EINVAL if it is empty or too long, or -EIO if there is no
- * digest. */
+/* Sets the token that the text makes for that job; `text` NULL: no token. 0, -EINVAL if it is empty or too
+ * long, or -EIO if there is no digest. */
 int token_set(struct token *token, uid_t uid, const char *job, const char *text);
 bool token_equal(const struct token *a, const struct token *b);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What people are shown of a job beside the fields of its structs: what has to be computed for them. Looking
- * changes nothing. Strings and pointers live until the next call into the job layer.
+ * Facts about a job for people that are not in its structs and have to be computed. Looking changes nothing.
+ * Strings and pointers live until the next call into the job layer.
  */
 #pragma once
 
@@ -17,7 +17,7 @@ struct job_view {
         double exposed; /* mean of its members; negative: not known */
         unsigned n_waits;
         struct job_wait wait[LIMIT_LOCAL];
-        bool has_engine; /* the next one says something */
+        bool has_engine; /* `engine` is set */
         struct engine_view engine;
 };
 

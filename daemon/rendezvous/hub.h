@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a node meets the coordinator of its job: messages go both ways, and beside them what the engines of
- * the job's nodes have to know of one another. Whether the coordinator is in the same process
- * (coordinators.h) or in another daemon (remote.h) is not for the node's driver to know, except that in the
- * second case it may not be known yet where in the cluster this node is.
+ * The place where a node meets the coordinator of its job. Messages go both ways, and so do the tables that
+ * the engines of the job's nodes have to know of one another. The coordinator is in the same process
+ * (coordinators.h) or in another daemon (remote.h). The node's driver need not know which, except that in the
+ * second case this node's address in the cluster may not be known yet.
  */
 #pragma once
 
@@ -45,20 +45,20 @@ struct hub_host {
 };
 
 /*
- * A piece of the answer to a question: what one of the other nodes of the job says of its part, or, as the
- * last one, which of them say nothing. Questions and rows are bytes that only the askers and those who are
- * asked read.
+ * A piece of the answer to a question: rows of another node about its part in the job, or, as the last piece,
+ * the nodes that say nothing. The hub does not read questions and rows: only the nodes that ask and answer
+ * do.
  */
 struct hub_told {
         uint32_t id; /* of the question */
         bool last;
         const void *rows;
         size_t bytes;
-        uint32_t n_hosts, more; /* … and of so many more EMPTY ones there is no name */
+        uint32_t n_hosts, more; /* hosts that are named; further EMPTY ones, without a name */
         struct hub_host host[HUB_HOSTS];
 };
 
-struct hub_job { /* which one; nodes that say the same meet the same coordinator */
+struct hub_job { /* nodes that name the same job meet the same coordinator */
         uid_t uid;
         const char *name;
         uint64_t incarnation;
@@ -69,32 +69,32 @@ struct hub_job { /* which one; nodes that say the same meet the same coordinator
         struct sha256 token;
 };
 
-/* One node of one job, embedded in what drives it. */
+/* One node of one job, embedded in the struct that drives it. */
 struct attachment {
         struct hub *hub;
         struct list link;   /* the hub's, */
         void *coordination; /* so is this */
-        /* From attaching on. The address is HUB_UNKNOWN, and the rest means nothing, until placed() has been
-         * called. */
+        /* Set when the node attaches; or the address is HUB_UNKNOWN, and the others mean nothing, until
+         * placed() is called. */
         uint32_t address;           /* of the node */
         uint32_t host;              /* number of its host; ranks go by it */
         struct machine_times times; /* as the coordinator has them */
         bool stays; /* its node comes back with the daemon that follows: detaching it says nothing */
         bool ended; /* its job has ended for the node: it is not attached anew at another coordinator */
-        /* Of the coordinator's side, if the node is in another daemon; else NULL. */
+        /* Set on the coordinator's side, if the node is in another daemon; else NULL. */
         const struct hub_sight *sight;
         /* Orders for the node, which it keeps until it can carry them out: the driver may be in the middle of
          * a call. `order` is the hub's. */
         void (*receive)(struct attachment *attachment, const struct order *order);
         /* The address has become known, or is another one than it was: the node begins anew. */
         void (*placed)(struct attachment *attachment);
-        /* What the engine of that node has published for the communicator of that generation; once or more.
-         * The bytes are the hub's. */
+        /* Node `from` has published this table of its engine for the communicator of that generation. Called
+         * once or more. The bytes are the hub's. */
         void (*learn)(struct attachment *attachment, const struct generation *comm, uint32_t from,
                       const void *table, size_t bytes);
         /* The coordinator does not have this job, and never will: nothing more comes of it. */
         void (*refused)(struct attachment *attachment, const struct refusal *refusal);
-        /* Another node asks: to be answered with hub_tell(), once or more. */
+        /* Another node asks. The answer goes to hub_tell(), in one call or more. */
         void (*asked)(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes);
         /* The answer to this node's own question. */
         void (*told)(struct attachment *attachment, const struct hub_told *told);
@@ -131,7 +131,7 @@ static inline int hub_reserve(struct attachment *attachment, uint32_t members, u
         return attachment->hub->ops->reserve(attachment, members, world, tracks, refusal);
 }
 
-/* The node begins anew: what it has said so far is forgotten. */
+/* The node begins anew: the coordinator forgets all that the node has said so far. */
 static inline void hub_renew(struct attachment *attachment) {
         attachment->hub->ops->renew(attachment);
 }
@@ -140,8 +140,8 @@ static inline void hub_send(struct attachment *attachment, const struct report *
         attachment->hub->ops->send(attachment, report);
 }
 
-/* What the other nodes of that generation's communicator, which is being built, need to know of this one's
- * engine: at most HUB_TABLE bytes. */
+/* Publishes the table of this node's engine, which the other nodes of that generation's communicator need to
+ * build it: at most HUB_TABLE bytes. */
 static inline void hub_publish(struct attachment *attachment, const struct generation *comm,
                                const void *table, size_t bytes) {
         attachment->hub->ops->publish(attachment, comm, table, bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What another node is told of this node's part in a job: the rows of STATUS about it, or of TRACE. */
+/* Answers another node about this node's part in a job, with rows of STATUS or of TRACE. */
 #include <string.h>
 
 #include "base/clock.h"

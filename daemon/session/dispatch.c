@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a packet to its handler. One table says of each message that a client may send how many fds it
- * carries, and what it is about. What breaks these rules ends the session; what a handler refuses is
- * answered. A handler finds its member in the request.
+ * Leads a packet to its handler. One table says for each message that a client may send how many fds it
+ * carries, and what it is about. A packet that breaks these rules ends the session; a request that a handler
+ * refuses is answered. A handler finds its member in the request.
  */
 #include <stddef.h>
 #include <string.h>
@@ -23,7 +23,7 @@ enum scope {
         SCOPE_RUNNING,  /* a membership in a job that runs */
 };
 
-/* A plan is one request in several frames. It is refused once, and what still comes of it is dropped. */
+/* A plan is one request in several frames. It is refused once, and the frames that still come are dropped. */
 enum piece {
         PIECE_WHOLE,
         PIECE_FIRST,
@@ -89,7 +89,7 @@ static void dispatch_refuse_major(struct session *session, unsigned major) {
         session_evict(session, &refusal);
 }
 
-/* What the frame asks for, if this client may ask it now; NULL if the session had to end. */
+/* Finds the table's row for the frame, if this client may send it now. NULL if the session had to end. */
 static const struct dispatch_row *dispatch_admit(struct session *session, const struct frame_header *header,
                                                  unsigned n_fds) {
         const struct dispatch_row *row = dispatch_find(header->type);

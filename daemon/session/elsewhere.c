@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-#define VIEW_KEPT (60 * USEC_PER_SEC) /* if nobody asks any more */
+#define VIEW_KEPT (60 * USEC_PER_SEC) /* after the last question */
 #define VIEW_MOST (256u << 10)        /* bytes of rows */
 
 /* Frames, one after the other. */
@@ -32,7 +32,7 @@ struct view {
         char name[];
 };
 
-/* Whom a wait is for, as text that outlives the row. */
+/* The member that a wait is for, as text that outlives the row. */
 struct blamed {
         char host[HUB_HOST + 1], state[16], parameter[LIMIT_NAME + 1], text[WAIT_TEXT];
 };
@@ -56,7 +56,7 @@ static void rows_clear(struct rows *rows) {
         *rows = (struct rows){ 0 };
 }
 
-/* What is beyond the bound, or the user's budget, is left off. */
+/* Adds the frames, unless they exceed the bound or the user's budget. */
 static void rows_add(struct rows *rows, struct users *accounts, uid_t uid, const void *data, size_t bytes) {
         struct charge charge = { 0 };
         uint8_t *more;
@@ -249,7 +249,7 @@ const ProtobufCMessage *elsewhere_decode(struct elsewhere *elsewhere, const void
         return codec_unpack(&elsewhere->codec, header.type, frame + FRAME_HEADER, header.length, NULL);
 }
 
-/* A row that is malformed ends them: what its sender says is not worth more. */
+/* A malformed row ends the rows: what follows it is not trusted. */
 const ProtobufCMessage *view_next(struct view *view, size_t *at, uint16_t *ret_type) {
         return elsewhere_decode(view->elsewhere, view->rows.data, view->rows.bytes, at, ret_type);
 }

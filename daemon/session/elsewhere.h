@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the other nodes of jobs that span daemons say of them: whom they wait for, and how their members are.
- * It is asked for when a person wants to know, is kept for a moment, and is shown to people. One thing is
- * decided by it: that members of several nodes wait for each other (job/watch/deadlock.h). There is one view
- * for each job: of this daemon, or with its coordinator here. What comes from other daemons is bounded,
- * charged to the job's user, and checked like a frame of a client.
+ * Views of jobs that span daemons, with the words of their other nodes: which members these wait for, and how
+ * their own members are. A daemon asks when a person wants to know, keeps the answer for a moment, and shows
+ * it to people. It decides one thing by it: that members of several nodes wait for each other
+ * (job/watch/deadlock.h). A job has a view if it has a node here, or its coordinator. Answers of other
+ * daemons are bounded, charged to the job's user, and checked like frames of a client.
  */
 #pragma once
 
@@ -12,7 +12,7 @@
 #include "job/watch/waits.h"
 #include "proto/codec.h"
 
-#define ELSEWHERE_FRESH 20000u /* us for which an answer is shown to further people */
+#define ELSEWHERE_FRESH 20000u /* us for which an answer serves further questions */
 #define ELSEWHERE_WAIT 600000u /* us after which a coordinator that has not answered is silent */
 #define ELSEWHERE_NAMED 16u    /* most members that one wait for nodes is found to be for */
 
@@ -25,13 +25,14 @@ int elsewhere_new(struct loop *loop, struct users *accounts, struct elsewhere **
 /* NULL is fine. */
 struct elsewhere *elsewhere_free(struct elsewhere *elsewhere);
 
-/* Is called whenever an answer is complete. It may ask again. */
+/* `complete` is called whenever an answer is complete. It may ask again. */
 void elsewhere_on_complete(struct elsewhere *elsewhere, void (*complete)(void *data), void *data);
-/* How the way to the coordinator is, if that does not answer. */
+/* `trouble` says what is wrong with the way to the coordinator, if that does not answer. */
 void elsewhere_set_trouble(struct elsewhere *elsewhere, void (*trouble)(void *data, char *text, size_t size),
                            void *data);
 
-/* The view of that job; NULL: nobody has asked, or there is no memory. Valid until the loop's next pass. */
+/* The view of that job; NULL: there was no question about it, or memory is short. Valid until the loop's next
+ * pass. */
 struct view *elsewhere_find(const struct elsewhere *elsewhere, uid_t uid, const char *name,
                             uint64_t incarnation);
 struct view *elsewhere_get(struct elsewhere *elsewhere, uid_t uid, const char *name, uint64_t incarnation);
@@ -41,20 +42,20 @@ bool view_is_of(const struct view *view, uint64_t after);
 bool view_is_coming(const struct view *view);
 /* The number of a new question of no view. */
 uint32_t elsewhere_number(struct elsewhere *elsewhere);
-/* The number of a new question, which is to be asked now; then whether it could be. */
+/* Begins a question, which the caller asks now under this number; then it says whether that was possible. */
 uint32_t view_begin(struct view *view);
 void view_asked(struct view *view, uint32_t id, bool asked);
 void elsewhere_told(struct elsewhere *elsewhere, const struct hub_told *told);
 
-/* Of frames one after the other, the next one, from *at = 0 on: NULL after the last one, or where they are
- * malformed. It is valid until the next call, of view_next() too. */
+/* Unpacks the next one of several frames, from *at = 0 on. NULL after the last one, or at a malformed one. It
+ * is valid until the next call, also of view_next(). */
 const ProtobufCMessage *elsewhere_decode(struct elsewhere *elsewhere, const void *frames, size_t bytes,
                                          size_t *at, uint16_t *ret_type);
 /* The next row, from *at = 0 on: NULL after the last one. It is valid until the next call, for any view. */
 const ProtobufCMessage *view_next(struct view *view, size_t *at, uint16_t *ret_type);
 /* See struct jobs_observer. NULL: there is no view. */
 unsigned view_blame(struct view *view, const struct job_wait *wait, struct job_wait *waits, unsigned max);
-/* Nodes, and the coordinator if `coordinator`, that say nothing. */
+/* Lists nodes that say nothing, and, if `coordinator`, a coordinator that says nothing. */
 unsigned view_silent(struct view *view, bool coordinator, struct job_wait *waits, unsigned max);
 /* " host b has none", of a job that waits for members. */
 void view_empty(const struct view *view, char *text, size_t size);

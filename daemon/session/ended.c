@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of an answer to STATUS about jobs that have ended. Who sees which is as for jobs that live. */
+/* The rows of an answer to STATUS about jobs that have ended. A viewer sees the same jobs as while they
+ * lived. */
 #include "base/clock.h"
 #include "session/status.h"
 

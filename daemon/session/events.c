@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the job layer reports, turned into frames for the members' clients. */
+/* Turns events of the job layer into frames for the members' clients. */
 #include <stdio.h>
 #include <string.h>
 
@@ -36,7 +36,8 @@ static void events_joined(const struct member *member, const struct plan_ordinal
         session_send(session, WIRE__MESSAGE_TYPE__JOINED, member->join_request, &message.base);
 }
 
-/* Whom the job still lacks stands in the refusal; a node knows also where they are not. */
+/* The refusal of a join that has timed out names the members that the job lacks. A node adds the hosts that
+ * have none. */
 static void events_refused(const struct job_event *event) {
         struct member *member = event->member;
         struct refusal longer = *event->refusal;
@@ -210,7 +211,7 @@ static void events_past_result(const struct job_event *event) {
 
         SET(result, bucket, event->result.bucket);
         SET(result, sum_squares, from->sum_squares);
-        /* Of ranks on other nodes nothing has been kept. */
+        /* The values of ranks on other nodes have not been kept. */
         result.n_rank_sum_squares = result.n_rank_nonfinite = event->job->cluster ? 0 : from->n_inputs;
         result.rank_sum_squares = (double *)(uintptr_t)from->input_sum_squares;
         result.rank_nonfinite = (uint64_t *)(uintptr_t)from->input_nonfinite;

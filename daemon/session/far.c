@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Passes on to people what other nodes say of their parts in a job. */
+/* Shows people the rows of other nodes about their parts in a job. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,8 @@ void far_send_member(struct view *view, const struct far_member *member, uint32_
         row(data, type, &message->base);
 }
 
-/* Waits for members that are there, or for memory. What its node waits for elsewhere is its node's to say. */
+/* Whether a wait of another node is shown: one for a member on that node, or for memory. If it waits for
+ * members elsewhere, their node says so. */
 static bool far_is_shown(const Wire__StatusWait *wait) {
         return wait->what != NULL && wait->host != NULL && strcmp(wait->what, "nodes") != 0 &&
                strcmp(wait->what, "join") != 0 && strcmp(wait->what, "node") != 0;
@@ -141,7 +142,7 @@ static unsigned far_send_own(struct view *view, size_t at, uint16_t wanted, cons
         return n;
 }
 
-/* What is said of a job that waits for members. */
+/* Says how many members a forming job has, and which hosts have none. */
 static void far_note_missing(struct view *view, Wire__StatusJob *job, const struct far_members *members,
                              char *text, size_t size) {
         char empty[512];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TRACE of other nodes of a job: which there are, and what one of them has recorded. What a node says goes to
- * the client as it comes, and is not kept. Little that a client says makes other daemons say much, on the
- * connections that heartbeats need, too: so a user has a few questions open, and each counts as one for some
- * time at least. What is beyond waits for its turn.
+ * TRACE of other nodes of a job: a list of them, or the records of one of them. A node's answer goes to the
+ * client as it comes, and is not kept. A short request makes other daemons send much, on connections that
+ * heartbeats need, too. So a user has only a few questions open, and each counts for some time at least;
+ * further ones wait for their turn.
  */
 #include <assert.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "session/private.h"
 
 #define FETCHES 16u                       /* of one user, those that wait included */
-#define FETCHES_OPEN 4u                   /* … and those that do not */
+#define FETCHES_OPEN 4u                   /* of one user, without those that wait */
 #define FETCH_COUNTS (50 * USEC_PER_MSEC) /* for so long, though its answer comes sooner */
 
 _Static_assert(HUB_NODES <= LIMIT_TRACE_NODES, "all of them fit a frame");
@@ -61,7 +61,7 @@ static void fetch_set_state(struct fetch *fetch, enum fetch_state state) {
         fetch->state = state;
 }
 
-/* There is nobody to answer any more, or it has been done. */
+/* The request is answered, or its client is gone. */
 static void fetch_spend(struct fetch *fetch) {
         uint64_t over = fetch->begun + FETCH_COUNTS, now = clock_now();
 
@@ -158,7 +158,7 @@ static struct job *fetch_find_job(const struct session *session, const char *ask
         return NULL;
 }
 
-/* What is asked, and of which job that has no node here. */
+/* A question about a job that has no node here. */
 struct fetch_question {
         const struct session *session;
         struct fetch *fetch;
@@ -181,7 +181,7 @@ static void fetch_ask_coordinated(void *to, uint64_t number, uid_t uid, const ch
                                        question->bytes, question->size);
 }
 
-/* The answer may come meanwhile. False: nobody could be asked. */
+/* Asks. The answer may come before it returns. False: no node could be asked. */
 static bool fetch_ask(struct fetch *fetch) {
         struct sessions *sessions = fetch->sessions;
         struct job *job = fetch_find_job(fetch->session, fetch->job);

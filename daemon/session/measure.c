@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What metrics show of one job at a time. No process is looked at, and places without one cost nothing. */
+/* The metrics of jobs, one job at a time. No process is looked at, and places without a process cost
+ * nothing. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -12,7 +13,7 @@ uint32_t sessions_newest_job(const struct sessions *sessions) {
         return sessions->config.jobs->next_job;
 }
 
-/* One of the same name and uid has come after it; only a job that has ended gives its name away. */
+/* Whether a later job has the same name and uid; only a job that has ended gives its name away. */
 static bool measure_is_superseded(const struct sessions *sessions, const struct job *job) {
         const struct job *other;
 

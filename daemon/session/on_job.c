@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests of the handshake, of joining and leaving, of plans and of memory for them. Each checks what it was
- * given and calls the job layer.
+ * Requests of the handshake, of joining and leaving, of plans and of memory for them. Each handler checks its
+ * message and calls the job layer.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ static int hello_take_pidfd(struct session *session, struct request *request) {
         return r;
 }
 
-/* What a client says of itself is for people: one line, and whole characters where it has to be cut. */
+/* Takes a text about the client, for people: as one line, and cut between characters if it is too long. */
 static void hello_take_text(char *to, size_t size, const char *from) {
         size_t length = (size_t)snprintf(to, size, "%s", from != NULL ? from : "");
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * STATUS. A client gets a piece of bounded size and time, and asks for the next one; nothing is remembered of
- * it. Of jobs that span daemons the other nodes are asked first, and the first piece waits for theirs: in
- * elsewhere.h it has an end.
+ * STATUS. A client gets a piece of bounded size and time, and asks for the next one; the daemon remembers
+ * nothing between pieces. For jobs that span daemons the other nodes are asked first, and the first piece
+ * waits for their answers. elsewhere.h bounds that wait.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "session/status.h"
 #include "session/walk.h"
 
-#define PARKED 8u               /* of one client; what it asks for beyond is answered with what is known */
+#define PARKED 8u               /* of one client; further ones are answered at once, without new questions */
 #define PIECE_BYTES (96u << 10) /* of frames; the piece ends with the one that goes beyond */
 #define PIECE_TIME 500u         /* us; the same */
 
@@ -78,7 +78,8 @@ static void on_status_send_first(struct session *session, uint32_t request, cons
         on_status_send_piece(session, request, asked, (struct place){ 0 });
 }
 
-/* An answer of other nodes is complete. What a client asks after another STATUS waits for that one. */
+/* An answer of other nodes is complete: answers each STATUS that waits for no further one. A STATUS that came
+ * while the question was open has waited for the same answer. */
 static void on_status_told(void *data) {
         struct sessions *sessions = data;
         struct parked *parked, *spare;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks the other nodes of jobs that span daemons, and finds in their answers what is wanted here. */
+/* Asks the other nodes of jobs that span daemons, and searches their answers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static size_t others_pack_waits(struct job *job, struct sessions *sessions, uint
                         continue;
                 wait_row(job, &waits[i], now, NULL, &parts, &row);
                 row.text = row.call = NULL;
-                row.n_blocked = 0; /* who wants to know asks */
+                row.n_blocked = 0; /* a node that needs them asks */
                 ssize_t size = codec_pack(sessions->frame, WIRE__MESSAGE_TYPE__STATUS_WAIT, 0, 0, &row.base);
                 if (size < 0 || used + (size_t)size > HUB_WAITS)
                         break;
@@ -55,7 +55,7 @@ struct view *others_view(const struct job *job) {
         return elsewhere_find(others_sessions(job)->elsewhere, job->uid, job->name, job->incarnation);
 }
 
-/* Without memory for it nothing is known, and nobody waits for that. */
+/* If there is no memory for a view, nothing is known of other nodes, and no caller waits for it. */
 bool others_inquire(struct job *job, uint64_t after) {
         struct view *view = others_get_view(job);
 
@@ -66,8 +66,7 @@ bool others_inquire(struct job *job, uint64_t after) {
         return view_is_of(view, after);
 }
 
-/* Whether a member that is blocked in what the row of its node says is among those that are missing in
- * something else. */
+/* Whether one of the missing members is blocked in something else, according to this row of its node. */
 static bool others_take_entangled(const Wire__StatusWait *row, const struct job_wait *wait,
                                   const struct job_wait *missing, unsigned n, struct entangled *ret) {
         if (row->what == NULL || strcmp(row->what, "nodes") != 0 || row->call == NULL ||

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the session layer share among themselves. */
+/* Declarations for the files of the session layer. */
 #pragma once
 
 #include <unistd.h>
@@ -19,12 +19,12 @@ enum session_state {
         SESSION_ENDING, /* hears nothing and says nothing any more */
 };
 
-/* A STATUS that waits for what other nodes say. */
+/* A STATUS that waits for answers of other nodes. */
 struct parked {
         struct list link;
         struct session *session;
         uint32_t request;
-        uint64_t after;            /* they are to be asked then or later */
+        uint64_t after;            /* their answers must be of that time or later */
         char job[LIMIT_NAME + 16]; /* that is asked for; "": none */
 };
 
@@ -33,9 +33,9 @@ struct sessions {
         struct sessions_cluster cluster; /* all 0: it belongs to none */
         struct elsewhere *elsewhere;
         struct list parked, fetches;
-        struct metrics_sum gone; /* what jobs that have ended had counted */
-        struct list sums;        /* those that are being put together */
-        uint8_t piece[HUB_ROWS]; /* of what another node is told */
+        struct metrics_sum gone; /* totals of jobs that have ended */
+        struct list sums;        /* sums that are not complete yet */
+        uint8_t piece[HUB_ROWS]; /* of an answer to another node */
         struct list list;
         unsigned n;
         uint64_t next_id, started, start_time; /* clock_now(), clock_wall() */
@@ -60,9 +60,8 @@ struct session {
         uint32_t cause; /* WIRE__CAUSE__… with which its members go */
         struct list members;
         uint32_t n_parked;
-        uint64_t aside;        /* clock_now() of what it has sent last that belongs to no step */
-        uint32_t refused_plan; /* request of the last plan that was refused: what still comes of
-                                           it is not answered again */
+        uint64_t aside;        /* clock_now() of its last message that belongs to no step */
+        uint32_t refused_plan; /* request of the last refused plan: its further frames get no answer */
         bool admin;
         bool returns; /* it comes back to the daemon that follows this one */
         char program[64], library[64];
@@ -72,7 +71,7 @@ struct session {
 void sessions_on_event(void *data, const struct job_event *event);
 extern const struct jobs_observer sessions_observer;
 
-/* What a handler gets; fds that it keeps are set to -1. */
+/* A request, as its handler gets it; fds that the handler keeps are set to -1. */
 struct request {
         uint32_t id;
         int *fds;
@@ -92,8 +91,9 @@ void session_set_state(struct session *session, enum session_state state);
 void session_evict(struct session *session, const struct refusal *refusal);
 void session_protocol_error(struct session *session, const char *what, const char *why);
 int session_watch_pidfd(struct session *session, int pidfd);
-/* What JOIN and REJOIN have alike: checks whether the client may have a place in a job of this name and size,
- * and says who asks. 0, or a code with the request's refusal; *token is what `secret` comes to. */
+/* The common part of JOIN and REJOIN: checks whether the client may have a place in a job of this name and
+ * size, and describes the client in *ret. 0, or a code with the request's refusal; *token is made of
+ * `secret`. */
 int session_begin_join(struct session *session, struct request *request, const char *job, uint32_t min_world,
                        uint32_t max_world, const char *secret, struct token *token, struct job_join *ret);
 /* Adds to a request for a rank which process of that rank it comes from. INVALID if no rank was asked for. */
@@ -133,10 +133,10 @@ session_handler on_register, on_unregister;
 session_handler on_ready, on_staging, on_staging_mapped, on_operation;
 session_handler on_status, on_control, on_trace;
 
-/* status.c. What there is here of one job. */
+/* status.c. Sends the rows about this node's part in a job. */
 void status_describe_job(struct sessions *sessions, struct job *job, sessions_row_fn row, void *data);
 
-/* others.c: what other nodes say. See struct jobs_observer. */
+/* others.c: questions to other nodes, and their answers. See struct jobs_observer. */
 bool others_inquire(struct job *job, uint64_t after);
 unsigned others_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max);
 bool others_entangled(struct job *job, const struct job_wait *wait, uint64_t after, struct entangled *ret);
@@ -146,13 +146,13 @@ struct view *others_view(const struct job *job);
 /* The part in a job of the cluster that this daemon has; NULL: none. */
 struct job *others_find_job(const struct sessions *sessions, uid_t uid, const char *name,
                             uint64_t incarnation);
-/* Of the jobs that the viewer sees and asks for, how many answers are outstanding that are of `after` or
- * later; `ask`: they are asked for, unless they are there. */
+/* Counts the answers to come that are of `after` or later, for the jobs that the viewer sees and asks for.
+ * `ask`: asks for those that are not there yet. */
 unsigned others_refresh(struct sessions *sessions, const struct session *viewer, const char *job,
                         uint64_t after, bool ask);
-/* trace.c: all that is recorded of that job. */
+/* trace.c: sends all records of that job. */
 void trace_describe_job(struct job *job, sessions_row_fn row, void *data);
-/* sum.c: adds what the job has counted; it is about to be freed. */
+/* sum.c: adds the counts of a job that is about to be freed. */
 void sum_ended(const struct job *job);
 /* fetch.c: TRACE of other nodes. False: the answer is not to such a question. */
 int fetch_begin(struct session *session, struct request *request, const Wire__Trace *trace);
@@ -161,15 +161,15 @@ void fetch_forget(const struct session *session);
 void fetch_drop_all(struct sessions *sessions); /* all sessions are gone */
 /* asked.c */
 void asked_answer(struct job *job, uint32_t id, const void *waits, size_t bytes);
-/* wait_row.c: what other nodes are told, and people are shown, of a wait. `host` is this one; NULL: of a job
- * that has no other. The row lies in what is given for its parts. */
+/* wait_row.c: makes the row about a wait, for other nodes and for people. `host` is this one; NULL: the job
+ * has no other. Strings of the row lie in `parts`. */
 struct wait_parts {
         char text[WAIT_TEXT], call[CALL_TEXT];
         uint32_t blocked[LIMIT_LOCAL];
 };
 void wait_row(const struct job *job, const struct job_wait *wait, uint64_t now, const char *host,
               struct wait_parts *parts, Wire__StatusWait *ret);
-/* Reads what another node waits for from its row (WAIT_NODES). False: nothing that is known here. */
+/* Reads another node's wait from its row (WAIT_NODES). False: it is none that is known here. */
 bool wait_row_want(const Wire__StatusWait *row, struct want *ret);
 /* far.c: the rows of other nodes in an answer to STATUS, about the job with that handle. */
 struct far_members { /* where in the view they are; those with a rank first, by rank */

@@ -96,7 +96,8 @@ void session_drained(struct session *session) {
         session_begin_end(session, WIRE__CAUSE__EXITED);
 }
 
-/* What a member said last counts for its job; what anybody else did is of no use to anybody now. */
+/* The client's process has ended. If it has members, its last messages still count for their jobs; otherwise
+ * they are of no use any more. */
 static void session_process_ended(void *data, int fd, unsigned events) {
         struct session *session = data;
 
@@ -257,8 +258,8 @@ void session_bad_packet(struct session *session, const char *why) {
         session_protocol_error(session, why, "");
 }
 
-/* A process that is being killed closes its socket before its pidfd tells: what is known now decides the
- * words. */
+/* The socket of a process that is being killed closes before its pidfd reports the end. So the state of the
+ * process at this moment decides the cause. */
 void session_closed(struct session *session) {
         struct pollfd poll_fd = { .fd = session->pidfd, .events = POLLIN };
         bool ended = session->pidfd >= 0 && poll(&poll_fd, 1, 0) > 0;

@@ -26,8 +26,8 @@ struct session_link {
         /* Sends or queues one frame; the kernel duplicates the fds. A link that cannot take it ends the
          * session by itself. */
         void (*send)(void *link, const void *frame, size_t size, const int *fds, unsigned n_fds);
-        /* Hands over what has arrived already, the first of it at once, then calls session_drained():
-         * the client is dead, and what it said before counts. */
+        /* Hands over the packets that have arrived already, the first ones at once, then calls
+         * session_drained(): the client is dead, and its earlier messages count. */
         void (*drain)(void *link);
         /* The session is over: close, and free both at the end of the pass. */
         void (*hangup)(void *link);
@@ -68,12 +68,12 @@ struct sessions_traffic {
 /* A job of the cluster. Those that the coordinator met later have higher numbers. */
 typedef void sessions_far_fn(void *to, uint64_t number, uid_t uid, const char *name, uint64_t incarnation);
 
-/* What a daemon of a cluster shows beyond its own jobs. */
+/* Facts that a daemon of a cluster shows beyond its own jobs, and questions about them. */
 struct sessions_cluster {
         const char *host; /* this one's name, for people */
         /* The jobs of the cluster whose coordinator is here, by number. */
         void (*each)(void *data, sessions_far_fn *fn, void *to);
-        /* A question to all nodes of one of these, see hub_ask(); answered by sessions_told(). False: it
+        /* Asks all nodes of one of these jobs, see hub_ask(); sessions_told() gets the answer. False: they
          * cannot be asked. */
         bool (*ask)(void *data, uid_t uid, const char *name, uint64_t incarnation, uint32_t id,
                     const void *question, size_t bytes);
@@ -91,9 +91,9 @@ struct sessions_config {
         struct loop *loop;
         struct backend *backend;
         struct users *accounts;
-        struct jobs *jobs; /* what happens there comes here from then on */
+        struct jobs *jobs; /* their events come here from then on */
         const char *device, *socket;
-        const struct sessions_identity *identity; /* what is shown of it; NULL: nothing */
+        const struct sessions_identity *identity; /* shown to people; NULL: none */
         uint64_t instance;
         struct sha256 proof_key; /* drawn at random: see sessions_use_key() */
         uint64_t handshake_timeout;
@@ -116,9 +116,9 @@ void sessions_shutdown(struct sessions *sessions, const char *why);
 typedef void (*sessions_row_fn)(void *data, uint16_t type, const ProtobufCMessage *row);
 /* STATUS_DAEMON, as root sees it. */
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data);
-/* What metrics say of the jobs here, one at a time: of the one with the lowest handle that is above
- * `after`, and below or at `until`. Nothing is looked at that `what` does not need. Of several jobs with
- * one name and uid the last one is meant, unless `all` are. */
+/* Measures jobs here for metrics, one at a time: the job with the lowest handle that is above `after`, and
+ * not above `until`. Nothing is looked at that `what` does not need. If several jobs have one name and uid,
+ * only the last one is measured, unless `all` is set. */
 struct sessions_measure {
         enum metrics_need what;
         bool all;
@@ -129,8 +129,8 @@ struct sessions_measure {
 uint32_t sessions_measure(struct sessions *sessions, struct sessions_measure *measure,
                           void (*fn)(void *data, const struct metrics_job *job), void *data);
 uint32_t sessions_newest_job(const struct sessions *sessions);
-/* What metrics say of all jobs together, those that have ended included, put together one job at a time. A
- * job that ends meanwhile is in it once all the same: its counters never fall. It must not be moved
+/* The metrics of all jobs together, those that have ended included, added up one job at a time. A job that
+ * ends meanwhile is counted once all the same, so that counters never fall. The struct must not be moved
  * meanwhile. */
 struct sessions_sum {
         struct list link;
@@ -149,16 +149,16 @@ int session_new(struct sessions *sessions, const struct session_link *ops, void 
 struct session *session_free(struct session *session);
 /* One packet with its fds. Those that it keeps are set to -1; the others stay the caller's. */
 void session_packet(struct session *session, const void *packet, size_t size, int *fds, unsigned n_fds);
-/* Whether what comes from this client now is likely to belong to the steps of a running job: it is a
- * member of one, and has sent nothing else for a while. */
+/* Whether the next message of this client is likely to belong to the steps of a running job: it is a member
+ * of one, and has sent nothing else for a while. */
 bool session_is_stepping(const struct session *session);
 /* The packet could not be taken: truncated, or with more fds than are allowed. */
 void session_bad_packet(struct session *session, const char *why);
 /* The peer has hung up, or the link has failed. */
 void session_closed(struct session *session);
-/* Of what the socket held when the client's process ended nothing is left. */
+/* The link has handed over all that the socket held when the client's process ended. */
 void session_drained(struct session *session);
 /* The link has given up a client that takes nothing more; it does not hear why, but the others do. */
 void session_given_up(struct session *session, const char *why);
-/* What the socket layer says about it in its own refusals. */
+/* Sends the client a refusal of the socket layer. */
 void session_refuse(struct session *session, uint32_t code, const char *text);

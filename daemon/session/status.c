@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rows of an answer to STATUS: what is said of the daemon, of a client, of a job. A caller sees the
- * clients and jobs of its own uid; root and the admin group see all. In which order they come is walk.c's.
+ * The rows of an answer to STATUS about the daemon, a client, or a job. A caller sees the clients and jobs of
+ * its own uid; root and the admin group see all. walk.c decides their order.
  */
 #include "session/status.h"
 
@@ -57,7 +57,7 @@ static unsigned status_visible_clients(const struct answer *answer) {
         return n;
 }
 
-/* Of all uids, or of the viewer's: what others hold is nobody else's business. */
+/* The amount that all uids hold, if the viewer may see that; else only that of the viewer's uid. */
 static uint64_t status_held(const struct answer *answer, enum account_slot slot) {
         const struct users *accounts = answer->sessions->config.accounts;
 
@@ -73,7 +73,7 @@ static uint64_t status_pooled(const struct answer *answer, enum account_pool poo
                        : accounts_pooled_by(accounts, answer->viewer->peer.uid, pool);
 }
 
-/* Of all uids. */
+/* Adds the refusals of all uids. */
 static void status_add_refusals(const struct users *accounts, Wire__StatusDaemon *row) {
         SET(*row, refused_clients, accounts_refused(accounts, ACCOUNT_CLIENTS));
         SET(*row, refused_jobs, accounts_refused(accounts, ACCOUNT_JOBS));
@@ -358,7 +358,7 @@ static const char *status_process_state(struct answer *answer, pid_t pid, bool t
         return process->state;
 }
 
-/* Of the members here; NULL: of a job that has no others. */
+/* The host of the members here; NULL if the job has no other hosts. */
 static const char *status_host(const struct answer *answer, const struct job *job) {
         return job->cluster ? answer->sessions->cluster.host : NULL;
 }
@@ -367,7 +367,7 @@ static uint64_t status_member_number(const struct member *member) {
         return member->stable > 0 ? member->stable : member_id_count(member->id);
 }
 
-/* `places`: it stands for so many that are like it, except for their numbers. */
+/* `places`: the row stands for so many places that differ only in their numbers. */
 static void status_send_member(struct answer *answer, const struct member *member,
                                const struct job_view *view, uint32_t places) {
         const struct job *job = member->job;
@@ -440,7 +440,7 @@ static uint32_t status_alike_waits(const struct job_view *view, unsigned first) 
         return n;
 }
 
-/* `ranks`: it stands for so many. */
+/* `ranks`: the row stands for so many ranks. */
 static void status_send_wait(struct answer *answer, const struct job *job, struct job_wait *wait,
                              uint32_t ranks) {
         struct wait_parts parts;
@@ -477,8 +477,8 @@ static bool status_has_wait(const struct job_view *view, enum wait_kind kind) {
         return false;
 }
 
-/* Members of other nodes for whom the job waits, or a helper here that does not answer, stand in place of
- * those nodes. */
+/* If members of other nodes that the job waits for are known, or a helper here does not answer, their rows
+ * stand in place of the nodes' rows. */
 static void status_send_waits(struct answer *answer, const struct job *job, struct view *others,
                               struct job_view *view) {
         status_send_waits_of(answer, job, view, false);
@@ -490,7 +490,7 @@ static void status_send_waits(struct answer *answer, const struct job *job, stru
                 status_send_waits_of(answer, job, view, true);
 }
 
-/* Nobody has come back to it. */
+/* No process has come back to the place. */
 static bool status_is_empty(const struct member *member) {
         return member->state == MEMBER_LOST && member->owner == NULL && member->pid == 0;
 }
@@ -499,7 +499,7 @@ static uint64_t status_late(const struct member *member) {
         return member->job->record != NULL ? member->job->record->totals.late_us[member->local] : 0;
 }
 
-/* How many from this one on are empty, and differ in nothing except their numbers. */
+/* Counts the places from this one on that are empty, and differ only in their numbers. */
 static uint32_t status_alike_places(const struct job *job, uint32_t first) {
         const struct member *member = job->local[first];
         uint32_t n = 1;

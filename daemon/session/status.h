@@ -12,5 +12,5 @@ void status_send_link(void *answer, const struct sessions_link *link);
 void status_send_whole_job(struct answer *answer, struct job *job);
 /* ended.c: the jobs that have ended and are asked for, the youngest first; how many. */
 uint32_t ended_send_jobs(struct answer *answer);
-/* What metrics show of a job: all of its row except what has to be looked at, see view.h. */
+/* Adds the facts that metrics show of a job: its whole row, except those that view.h has to compute. */
 void status_add_facts(Wire__StatusJob *row, const struct job *job, uint64_t now);

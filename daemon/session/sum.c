@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What metrics say of all jobs together. What a job has counted goes to the jobs that are gone when it ends,
- * and to each sum under way that has not come to it yet, and began without it among those that were gone. */
+/* The metrics of all jobs together. When a job ends, its counts go to those of the jobs that are gone, and to
+ * each sum under way that has not come to the job yet: it began when the job was not among those that were
+ * gone. */
 #include "base/clock.h"
 #include "job/job.h"
 #include "session/private.h"

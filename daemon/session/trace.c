@@ -39,7 +39,7 @@ struct step_frame {
         uint32_t numbers[FRAME_NUMBERS], used; /* by rank, of its buckets */
 };
 
-/* Of the records that match, the one with the lowest handle that is not below `from`. */
+/* Finds the matching record with the lowest handle that is not below `from`. */
 static const struct record *trace_find_record(const struct piece *piece, uint32_t from) {
         const struct jobs *jobs = piece->sessions->config.jobs;
         const struct record *record, *found = NULL;

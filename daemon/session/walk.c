@@ -5,10 +5,10 @@
 #include "base/cleanup.h"
 #include "session/status.h"
 
-/* A job that has no node here, with its coordinator here: the handle is nobody else's. */
+/* Added to the handle of a job that has its coordinator here, but no node: no other job has such a handle. */
 #define FAR_JOBS (UINT32_C(1) << 31)
 
-/* Whose things a part has: an operator finds its own first. */
+/* The owners of the things in a part: an operator finds its own things first. */
 enum whose { WHOSE_ALL, WHOSE_OWN, WHOSE_OTHERS };
 
 struct walk {
@@ -32,7 +32,7 @@ static bool walk_is_due(const struct walk *walk, uint64_t thing) {
         return !walk->answer->full && thing >= place->thing && thing <= place->until;
 }
 
-/* What is told next belongs to this thing. */
+/* The rows that follow belong to this thing. */
 static void walk_begin(struct walk *walk, uint64_t thing) {
         struct place *place = walk->place;
 
@@ -58,7 +58,7 @@ static uint64_t walk_until_client(const struct answer *answer) {
         return answer->sessions->next_id;
 }
 
-/* One that asks for a job is shown those that are in it. */
+/* A viewer who asks for a job is shown the clients that are in it. */
 static bool walk_shows_client(const struct walk *walk, const struct session *client) {
         const char *asked = walk->answer->asked;
         const struct member *member;
@@ -85,7 +85,7 @@ static void walk_clients(struct walk *walk) {
         }
 }
 
-/* They have no numbers, and are one thing. */
+/* All links are one thing, since they have no numbers. */
 static void walk_links(struct walk *walk) {
         const struct sessions_cluster *cluster = &walk->answer->sessions->cluster;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * In which order an answer to STATUS tells things, and where a piece of it begins. Nothing is remembered
- * between pieces: a place is what the client brings. Things come by number within each part, those that are
- * newer than the beginning of the part not at all; so a walk ends, and has each thing once that is there all
- * the time.
+ * The order of things in an answer to STATUS, and the place where a piece of it begins. The daemon remembers
+ * nothing between pieces: the client brings the place. Within each part things come by number. Things that
+ * are newer than the beginning of the part are left out, so a walk ends, and a thing that is there all the
+ * time comes once.
  */
 #pragma once
 

@@ -10,10 +10,9 @@ from tree import TREE, tracked
 
 LEFT = {
     "daemon/backend": 3,
-    "daemon/core": 36,
-    "daemon/job": 155,
-    "daemon/rendezvous": 47,
-    "daemon/session": 55,
+    "daemon/job": 25,
+    "daemon/rendezvous": 4,
+    "daemon/session": 2,
     "tests/integration": 18,
     "tests/unit": 8,
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the job layer tells the layer above: events of jobs and members, and questions about the members of
- * other nodes. That layer has given a pointer of its own for both, job_events_data(). It must not call back
- * into the job layer from there.
+ * Calls from the job layer to the layer above: events of jobs and members, and questions about the members of
+ * other nodes. Both get a pointer that the layer above has provided, job_events_data(). The functions called
+ * must not call back into the job layer.
  */
 #pragma once
 

@@ -27,7 +27,8 @@ static unsigned endings_of(const struct endings *endings, uid_t uid) {
         return n;
 }
 
-/* All places are taken. Of two users with as many, the one with the older ending. */
+/* Finds the ending to forget when all places are taken: the oldest one of the user that has most of them. If
+ * several users have as many, the oldest one of theirs. */
 static struct job_ending *endings_find_victim(struct endings *endings) {
         struct job_ending *found = NULL;
         unsigned most = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How jobs have ended on this daemon: a few facts and a sentence about each of the last ones, for people who
- * come too late to see the job. There is room for a fixed number, made once, so what is kept is nobody's
- * charge; no user with many short jobs makes the daemon forget those of others. Pure, no allocation.
+ * come too late to see the job. The number of places is fixed, and they are made once, so no uid is charged
+ * for them. A user with many short jobs does not make the daemon forget those of others. Pure, no allocation.
  */
 #pragma once
 
@@ -17,7 +17,7 @@
 
 enum ending_reason {
         ENDING_LEFT,       /* all members left in order */
-        ENDING_LOST,       /* a member, or a node, was lost, and nobody took the place */
+        ENDING_LOST,       /* a member, or a node, was lost, and no process took the place */
         ENDING_EVICTED,    /* the same, and the member was evicted */
         ENDING_SUPERSEDED, /* a newer incarnation of the job has come */
         ENDING_SHUTDOWN,   /* the daemon stopped */
@@ -34,7 +34,7 @@ struct job_ending {
         uint32_t generation, world; /* wanted, if it never formed */
         uint64_t at, wall;          /* clock_now(), clock_wall() */
         enum ending_reason reason;
-        bool has_member; /* whose going was the end: */
+        bool has_member; /* the job ended with the going of this one: */
         uint32_t rank;
         int32_t pid;
         char name[LIMIT_NAME + 1];
@@ -46,9 +46,10 @@ struct endings { /* zero-initialised: empty */
         struct job_ending ending[ENDINGS_MOST];
 };
 
-/* "left", "lost", … */
+/* The name of a reason: "left" or "lost", for example. */
 const char *ending_reason_name(enum ending_reason reason);
 /* Keeps a copy. If there is no room, the oldest one of the uid that has most of them makes way. */
 void endings_note(struct endings *endings, const struct job_ending *ending);
-/* The youngest one that is older than the one with that sequence; UINT64_MAX: of all. NULL: none. */
+/* Returns the youngest ending that is older than the one with that sequence; UINT64_MAX: the youngest of all.
+ * NULL if there is none. */
 const struct job_ending *endings_before(const struct endings *endings, uint64_t sequence);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The flight record of a job: what happened in its last steps, always written, read when somebody asks. A
- * ring of fixed size: at most RECORD_STEPS steps, fewer where they have many buckets or members. Writing
- * allocates nothing and reads no clock. Beside the ring stand totals since the job began. A record outlives
- * its job: see struct records.
+ * The flight record of a job: the events of its last steps. It is always written, and read on request. A ring
+ * of fixed size: at most RECORD_STEPS steps, fewer where they have many buckets or members. Writing allocates
+ * nothing and reads no clock. Beside the ring stand totals since the job began. A record outlives its job:
+ * see struct records.
  */
 #pragma once
 
@@ -17,10 +17,10 @@
 #include "proto/frame.h"
 
 #define RECORD_STEPS 256u
-#define RECORD_BYTES (192u << 10)            /* of the ring: what 64 jobs have stays well below 20 MiB */
+#define RECORD_BYTES (192u << 10)            /* of the ring: the rings of 64 jobs stay well below 20 MiB */
 #define RECORD_STEP_BYTES (RECORD_BYTES / 4) /* of one step; buckets beyond are not recorded */
 #define RECORD_ENDED 8u                      /* records of jobs that have ended */
-#define RECORD_CLASSES (LIMIT_CLASSES - 1)   /* of the histogram; a last one holds what is longer */
+#define RECORD_CLASSES (LIMIT_CLASSES - 1)   /* of the histogram; a last one holds longer ones */
 
 /* Times are microseconds since the step was opened, plus 1; 0: has not happened. 71 minutes and more look
  * like 71 minutes. */
@@ -46,8 +46,8 @@ struct record_totals {
         uint64_t nonfinite_steps;    /* of these, with a value in some input that was not finite */
         uint64_t class[RECORD_CLASSES + 1]; /* reductions by duration, not cumulative */
         uint64_t reduce_us;                 /* all reductions */
-        /* Of buckets that were recorded: members' time from READY to the start of the reduction, and by
-         * local index how much later than the first READY of a bucket its own came. */
+        /* Sums over the recorded buckets: the members' time from READY to the start of the reduction; and, by
+         * local index, the time from the first READY of a bucket to the member's own. */
         uint64_t wait_us, late_us[LIMIT_LOCAL];
 };
 
@@ -85,14 +85,15 @@ int record_new(struct users *accounts, uid_t uid, const char *name, struct recor
 struct record *record_free(struct record *record);
 void records_init(struct records *records);
 void records_deinit(struct records *records);
-/* The job has ended: its record (may be NULL) stays for a while, and is nobody's charge any more. */
+/* The job has ended: its record (may be NULL) stays for a while, and no uid is charged for it any more. */
 void records_keep(struct records *records, struct record *record);
 
 /* Begins a step; *holder is set, and becomes NULL if newer steps push this one out before it ends.
  * record_name() says which rank each local member has. */
 void record_open(struct record *record, struct record_step **holder, const struct record_step *what);
 void record_name(struct record_step *step, uint32_t local, uint32_t rank);
-/* The rest takes `step` NULL: then only totals are kept that need no memory of what came before. */
+/* The other functions accept `step` NULL. Then they keep only those totals for which no earlier event has to
+ * be remembered. */
 void record_ready(struct record_step *step, uint32_t bucket, uint32_t local, uint64_t now);
 void record_start(struct record *record, struct record_step *step, uint32_t bucket, uint64_t now);
 void record_end(struct record *record, struct record_step *step, uint32_t bucket, uint64_t now,

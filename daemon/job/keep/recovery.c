@@ -48,7 +48,7 @@ void recovery_committed(struct recovery *recovery, uint64_t now) {
         unsigned class = 0;
 
         if (!recovery->open || recovery->regenerated == 0)
-                return; /* nobody is missed, or the step is of the generation that has ended */
+                return; /* no loss is open, or the step is of the generation that has ended */
         recovery->open = false;
         recovery->committed = now;
         recovery->recoveries++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a job lost last, how fast it was back, and how often that happened: kept for status and metrics. The
- * job tells it what happens, in the order in which it happens; times are clock_now(). Pure, no allocation.
+ * The last loss of a job, the time it took to recover, and totals of all recoveries: kept for status and
+ * metrics. The job reports its events in their order; times are clock_now(). Pure, no allocation.
  *
  * A loss begins a recovery; the first step that is committed in a later generation ends it. A member that
  * leaves is no loss, though the generation ends with it.
@@ -15,18 +15,17 @@
 #include "proto/frame.h"
 #include "rendezvous/machine/membership.h"
 
-#define RECOVERY_CLASSES                                                                                     \
-        (LIMIT_RECOVERY_CLASSES - 1) /* of the histogram; a last one holds what took longer */
+#define RECOVERY_CLASSES (LIMIT_RECOVERY_CLASSES - 1) /* of the histogram; a last one holds longer ones */
 
 struct recovery {
-        bool any, open;         /* somebody was lost; and no step was committed since */
+        bool any, open;         /* a member was lost; and no step was committed since */
         uint32_t rank, cause;   /* in the generation that ended */
         uint32_t generation;    /* that ended */
         int32_t pid, successor; /* 0: none */
         uint64_t step;          /* the last one committed before */
         uint64_t void_steps;    /* that this loss cost */
         uint64_t noticed, told, regenerated, committed; /* 0: has not happened */
-        uint64_t filling; /* us of the time until it was told that went for collectives under way; 0: none */
+        uint64_t filling; /* us of the time until `told` that collectives under way took; 0: none */
         /* since the job began */
         uint64_t rebuilds[LIMIT_CAUSES];      /* new generations by cause; none: for growth */
         uint64_t recoveries, us;              /* that ended, and how long they took together */
@@ -42,6 +41,7 @@ void recovery_begin(struct recovery *recovery, const struct membership_loss *los
  * time `filling` went for collectives that had to end first. */
 void recovery_void(struct recovery *recovery);
 void recovery_told(struct recovery *recovery, uint64_t filling, uint64_t now);
-/* There is a new generation; `successor` is the pid that has the lost rank now, 0 if nobody came for it. */
+/* There is a new generation; `successor` is the pid that has the lost rank now, 0 if no process came for
+ * it. */
 void recovery_regenerated(struct recovery *recovery, uint32_t cause, int32_t successor, uint64_t now);
 void recovery_committed(struct recovery *recovery, uint64_t now);

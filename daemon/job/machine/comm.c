@@ -163,7 +163,7 @@ void comm_pack(uint64_t value[ENGINE_VALUES], const struct comm_words *words) {
         value[1] = ~words->largest;
 }
 
-/* A filler has given zeros, and compares equal with nothing. */
+/* A filler has given zeros, with which no comparison succeeds. */
 bool comm_unpack(const uint64_t value[ENGINE_VALUES], struct comm_words *ret) {
         bool same = value[0] != 0;
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The communicator of a job on this node, as its engines have it: what was launched on each lane, so that
- * what is done finds its unit again, and what a filler stands for. Each engine makes a part of it, which has
- * lanes of its own. It works when all parts work, and other nodes learn one table of it. Beside it the words
- * that the nodes of a job compare before the first payload of a step or an operation moves. It knows neither
- * plans nor operations: machine.c asks them for their pieces.
+ * The communicator of a job on this node, as its engines have it. It remembers the collectives that were
+ * launched on each lane, so that each completion finds its unit, and knows for which collective a filler
+ * stands. Each engine makes a part of it, with lanes of its own. It works when all parts work, and other
+ * nodes learn one table of it. It also packs the words that the nodes of a job compare before the first
+ * payload of a step or an operation moves. It knows neither plans nor operations: carry.c asks them for their
+ * pieces.
  */
 #pragma once
 
@@ -15,8 +16,9 @@
 _Static_assert(COMM_WINDOW <= ENGINE_WINDOW, "an engine takes as many");
 #define COMM_WORDS ((ENGINE_VALUES - 2) / 2) /* of a comparison */
 
-/* What all nodes must have equal, and a number of which everybody hears the largest one. Of a word that is
- * not equal everybody hears the smallest (`word`) and the largest one (`most`). */
+/* Words that must be equal on all nodes. If the values of a word differ, every node hears the smallest one
+ * (`word`) and the largest one (`most`). The values of `largest` may differ: every node hears the largest
+ * one. */
 struct comm_words {
         uint64_t word[COMM_WORDS], most[COMM_WORDS], largest;
 };
@@ -31,15 +33,15 @@ struct comm_item {
 
 struct comm_lane {
         struct comm_item item[COMM_WINDOW]; /* by sequence number */
-        struct comm_item next;              /* what follows on this lane, if its unit is not over */
+        struct comm_item next;              /* the next one of this lane's unit, unless the unit is over */
         uint64_t planned;                   /* payloads of that unit; 0: none has begun */
         uint64_t launched;
-        uint64_t compares, held; /* a comparison that is not done, and what waits for it; 0: none */
+        uint64_t compares, held; /* an open comparison, and the first one that waits for it; 0: none */
 };
 
 enum comm_state {
         COMM_WORKS,
-        COMM_BROKEN, /* the engine has refused something: nothing more is launched, what is held neither */
+        COMM_BROKEN, /* the engine has refused something: nothing is launched any more, held or new */
         COMM_ABORTING,
 };
 
@@ -78,23 +80,25 @@ bool comm_built(struct comm *comm, uint32_t part, bool works);
 /* A part has ended. True: the communicator has ended, too. */
 bool comm_ended(struct comm *comm, uint32_t part);
 
-/* A generation begins: the units of the one before are over, wherever they were cut, and it is drained. */
+/* A generation begins on a communicator that is drained: the units of the generation before are over,
+ * wherever they were cut. */
 void comm_rest(struct comm *comm);
 
 /* The only writer of its state: BROKEN or ABORTING from now on, if that is worse than what it is. */
 void comm_set_state(struct comm *comm, enum comm_state state);
 
-/* What the node launches now, in comm_item(); `planned` payloads has the unit that the action is about.
- * False: it is held. Only the comparison says how large some fillers are, so they wait until it is done. */
+/* Notes the collective that the action launches, for comm_item(). `planned`: the number of payloads of its
+ * unit. False: it is held. Some fillers wait until the comparison is done, since only that says how large
+ * they are. */
 bool comm_take(struct comm *comm, const struct action *action, uint64_t planned);
-/* After each collective that is done: what was held and is to be launched next, or 0. */
+/* After each collective that is done: the number of the held one that is to be launched next, or 0. */
 uint64_t comm_next_held(struct comm *comm, uint32_t lane, uint64_t done);
-/* What was launched under that number. */
+/* Returns the collective that was launched under that number. */
 static inline const struct comm_item *comm_item(const struct comm *comm, uint32_t lane, uint64_t sequence) {
         return &comm->lane[lane].item[sequence % COMM_WINDOW];
 }
 
 /* The values of a comparison; `words` NULL: of a node that has no opinion. */
 void comm_pack(uint64_t value[ENGINE_VALUES], const struct comm_words *words);
-/* What came of it: whether all were equal, of those that have an opinion. */
+/* Reads the result of a comparison. Returns whether all nodes that have an opinion gave equal words. */
 bool comm_unpack(const uint64_t value[ENGINE_VALUES], struct comm_words *ret);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Delivers what the job's node and its coordinator say to each other, and gives out what the node wants done,
- * in the order in which it arose.
+ * Delivers the messages between the job's node and its coordinator, and gives out the node's actions, in the
+ * order in which they arose.
  */
 #include "job/machine/machine.h"
 
@@ -41,8 +41,8 @@ static const struct member *machine_find(const struct job *job, uint64_t id) {
         return NULL;
 }
 
-/* A generation that is larger than what its members here want, for which all that they have has been made.
- * Who makes it has not asked them. */
+/* Whether the order's generation is larger than its members here want. All their memory was made for a world
+ * of that size, and a coordinator that exceeds it has not asked them. */
 static bool machine_is_overfull(const struct job *job, const struct order *order) {
         uint32_t most = job->state == JOB_FORMING ? UINT32_MAX : job->max_world;
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The membership machine of a job: this daemon's node, and the hub at which it meets the job's coordinator.
- * That of a job of this host is in the same process: what one says the other hears at once, nothing is lost
- * or late, so none of the machine's own times plays a part; only members' waits do. The node of a job of the
- * cluster says everything again in each heartbeat, and has times of its own. Until the cluster has an address
- * for it, it keeps its members and begins then.
+ * The coordinator of a job of this host is in the same process: each side hears at once what the other one
+ * says, and nothing is lost or late. So none of the machine's own times plays a part; only members' waits do.
+ * The node of a job of the cluster says everything again in each heartbeat, and has times of its own. Until
+ * the cluster has an address for it, it keeps its members and begins then.
  *
- * A call into the machine does nothing to the job: machine_next() takes out the actions that are to follow,
- * and jobs_advance() carries them out, after each call into the job layer. While its members call, the node
+ * A call into the machine does nothing to the job: jobs_advance() takes the resulting actions out with
+ * machine_next() and carries them out, after each call into the job layer. While its members call, the node
  * asks the coordinator to wait: generations are made when the job settles, or when the coordinator's own time
  * has come.
  */
@@ -29,8 +29,8 @@ struct machine {
         struct attachment attachment;
         void *memory;            /* of the node, and after it job->local[] */
         struct charge charge;    /* the memory, to the job's uid */
-        struct loop_timer *beat; /* when the node's time has come; NULL: it has none of its own */
-        uint64_t due;            /* for when it is armed */
+        struct loop_timer *beat; /* fires when the node's time has come; NULL: it has no times of its own */
+        uint64_t due;            /* the time for which it is armed */
         bool catching_up;        /* members here have not given all of any step of this generation yet */
 };
 
@@ -62,7 +62,7 @@ void machine_depart(struct job *job);
 bool machine_has_departed(const struct job *job);
 /* It goes in any case. */
 void machine_leave(struct job *job);
-/* From now on there is room for so many members and tracks. What it has for them may move. 0, QUOTA with
+/* Makes room for so many members and tracks. The memory that it has for them may move. 0, QUOTA with
  * *refusal, or -ENOMEM. */
 int machine_reserve(struct job *job, uint32_t members, uint32_t tracks, struct refusal *refusal);
 
@@ -76,14 +76,15 @@ static inline const struct places *machine_places(const struct machine *machine)
  * it: ACTION_REFUSED. */
 int machine_join(struct job *job, const struct membership_request *request, const struct tag *tag,
                  struct refusal *refusal);
-/* Whatever the cause (WIRE__CAUSE__…). */
+/* The member is gone, for that cause (WIRE__CAUSE__…). */
 void machine_gone(struct job *job, uint64_t member, uint32_t cause);
 /* The whole generation ends, and there will be no other. */
 void machine_end(struct job *job, uint32_t cause);
-/* Whether the coordinator has to wait for what members of this node still say together. */
+/* Asks the coordinator to wait while members of this node say things that belong together; or not to wait any
+ * longer. */
 void machine_wait(struct job *job, bool wait);
 
-/* The words of members that come back from a former daemon are not all there. */
+/* Whether some members that come back from a former daemon have not said everything yet. */
 bool machine_is_awaiting(const struct job *job);
 
 /* The members here have agreed on that plan; its track comes as an action. Room for it has been reserved. */
@@ -92,31 +93,31 @@ void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest, bool void
 void machine_explain(struct job *job, uint32_t ordinal, enum note note, const struct report_note *about);
 /* How many plans the members here have agreed on and not let go of, except that one. */
 uint32_t machine_plans(const struct job *job, uint32_t ordinal);
-/* Ordinals of the plans that members of the generation before have, on whatever node, in no order, and of
- * their next one; as NEWGEN has said. How many there are. */
+/* Lists the ordinals of the plans that members of the generation before have on any node, in no order, and
+ * the ordinal of their next plan, as NEWGEN has said. Returns how many there are. */
 uint32_t machine_kept(const struct job *job, const uint32_t **ret_list, uint32_t *ret_next);
 /* Units of its track that were committed before its first step. */
 uint64_t machine_before(const struct job *job, uint32_t ordinal);
-/* None of them has it any more. */
+/* No member here has the plan any more. */
 void machine_forget(struct job *job, uint32_t ordinal);
 
-/* Steps and operations. On several nodes so many payloads are offered. False: the generation is over, it
- * begins anew in the next one. */
+/* Opens a step or an operation. On several nodes the node will offer so many payloads. False: the generation
+ * is over, and the unit begins anew in the next one. */
 bool machine_open(struct job *job, uint32_t track, uint64_t payloads);
 /* The next payload is complete here. */
 void machine_offer(struct job *job, uint32_t track);
-/* How many the open unit has. */
+/* The number of payloads of the open unit. */
 uint64_t machine_payloads(const struct job *job, uint32_t track);
 /* The state of the step or operation of that track. The job may still have to carry out its actions. */
 enum unit_state machine_unit(const struct job *job, uint32_t track);
 void machine_full(struct job *job, uint32_t track);
-/* What else there is to say of it: node_landed(), node_spoil(), node_differ(), node_tear_unit() or
- * node_quiet(). */
+/* Tells the node something else about the unit: `say` is node_landed(), node_spoil(), node_differ(),
+ * node_tear_unit() or node_quiet(). */
 void machine_say(struct job *job, uint32_t track,
                  void (*say)(struct node *node, uint64_t now, struct generation generation, uint32_t track));
 
-/* Whether what comes to nothing now may be begun again in the next generation, and members here need not hear
- * of it: so it is if all of them come to that one as they are. A job that has lost a member is told so at
+/* Whether members may begin again in the next generation what comes to nothing now, without hearing of it.
+ * They may if all of them come to that generation as they are. A job that has lost a member is told so at
  * once. */
 bool machine_may_resume(const struct job *job);
 /* Members of this node cannot go on in the next generation as if nothing had happened. */
@@ -144,10 +145,10 @@ struct machine_lanes {
         uint32_t first, n;
 };
 struct machine_lanes machine_lanes(const struct job *job, uint32_t part);
-/* What the engine has published for the communicator that is being built. */
+/* Sends the other nodes the table that the engine has published for the communicator that is being built. */
 void machine_publish(struct job *job, const void *table, size_t bytes);
-/* A question to the job's other nodes, and a piece of the answer to one of theirs: see hub.h. What comes is
- * passed to the events of the job's table. */
+/* Sends a question to the job's other nodes, or a piece of the answer to one of theirs: see hub.h. The
+ * observer of the job's table gets the questions and answers that come in. */
 bool machine_ask(struct job *job, uint32_t id, const void *waits, size_t bytes);
 void machine_tell(struct job *job, uint32_t id, bool last, const void *rows, size_t bytes);
 /* The cluster has no address for this node yet. */
@@ -157,9 +158,9 @@ bool machine_is_unplaced(const struct job *job);
 bool machine_is_ahead(const struct job *job);
 /* The engine has something of this job that it has not ended. */
 bool machine_engine_busy(const struct job *job);
-/* How long this node took, after the latest loss, to bring to their end what had been begun with others. */
+/* How long this node took, after the latest loss, to end the collectives that it had begun with others. */
 uint64_t machine_filling(const struct job *job);
-/* What the engine says, see node.h. */
+/* Reports of the engine; see node.h. */
 void machine_built(struct job *job, struct generation comm, struct nodeset unreachable);
 void machine_done(struct job *job, uint32_t lane, uint64_t sequence, uint64_t value);
 void machine_aborted(struct job *job);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operations outside steps. A job gathers one call of each member with the same sequence number and compares
- * them. What they are made of for backend and engine is spread.c's.
+ * them. spread.c turns them into work for the backend and the engine.
  */
 #include "job/op/operation.h"
 
@@ -231,7 +231,7 @@ void operation_deinit(struct job *job) {
         tasks_give(&job->table->tasks, &job->operation.owner);
 }
 
-/* Everybody is here. */
+/* All members here have called. */
 static void operation_run(struct job *job) {
         if (machine_is_alone(job)) {
                 spread_here(job);

@@ -27,7 +27,7 @@ struct operation_request {
         uint64_t total;  /* bytes of the caller's whole call, of which this is a part */
         uint64_t offset; /* where in the call it begins */
         bool blocking;   /* the member does nothing else before the answer */
-        bool sealed;     /* broadcast, allgather: between hosts, what was changed on its way is refused */
+        bool sealed;     /* broadcast, allgather: data that was changed between hosts is refused */
 };
 
 struct operation_part { /* a member's call */
@@ -47,7 +47,7 @@ struct operation {
         struct stalled stalled;
         bool differs; /* its calls are not the same */
         uint32_t n_calls;
-        bool failed;             /* the backend refused a task of it, or what came was not as it was sealed */
+        bool failed;             /* the backend refused a task of it, or data did not match its seals */
         struct refusal refusal;  /* why it failed, or why the last one that differed did */
         struct task_owner owner; /* takes the backend's results */
         struct spread spread;
@@ -57,12 +57,12 @@ struct operation {
 int operation_call(struct member *member, uint32_t request, const struct operation_request *call,
                    struct refusal *refusal);
 
-/* Says what the members that have called are in: "operation 6, broadcast of 264 bytes from rank 0". */
+/* Describes the call that members have made: "operation 6, broadcast of 264 bytes from rank 0". */
 void operation_describe(const struct job *job, char *text, size_t size);
-/* Why what was begun came to nothing: MEMBER_LOST if the job has ended; VOID_RETRY after a loss, or, while it
- * runs, because it is about to grow. */
+/* Says why a call has come to nothing: MEMBER_LOST if the job has ended; VOID_RETRY after a loss, or, while
+ * the job runs, because it is about to grow. */
 int operation_refuse_void(const struct job *job, struct refusal *refusal);
-/* What the job's machine decides about the open operation; see step.h. */
+/* Decisions of the job's machine about the open operation; see step.h. */
 void operation_opened(struct job *job);
 void operation_cancel(struct job *job);
 void operation_committed(struct job *job);
@@ -70,14 +70,15 @@ void operation_committed(struct job *job);
 void operation_voided(struct job *job);
 /* After the comparison between nodes. 0, or a negative errno: this node cannot take part. */
 int operation_compared(struct job *job, bool same, const struct comm_words *words);
-/* A node without members opens what the others may open, and gives nothing. As operation_compared(). */
+/* A node without members opens the operation that the others may open, and gives nothing. Returns as
+ * operation_compared() does. */
 int operation_follow(struct job *job);
-/* Calls that have been deferred come to nothing. */
+/* Refuses the calls that have been deferred. */
 void operation_refuse_deferred(struct job *job);
 /* A new generation: all members count from 0 again. */
 void operation_restart(struct job *job);
 void operation_deinit(struct job *job);
 /* All members here have called, and other nodes take part. */
 bool operation_is_under_way(const struct job *job);
-/* Carries out what an operator held back, if all members have called. */
+/* Carries out an operation that an operator held back, if all members have called. */
 void operation_release(struct job *job);

@@ -27,13 +27,13 @@ bool spread_is_sealed(const struct job *job, const struct operation_request *cal
         return call->sealed && !sha256_is_none(&job->secret);
 }
 
-/* Each rank of the world has a slot where something of everybody is held. */
+/* Whether the payload has a slot for each rank of the world. */
 static bool spread_has_slots(const struct spread *spread) {
         return spread->kind == WIRE__OPERATION_KIND__ALLGATHER ||
                spread->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
 }
 
-/* Of everybody's slots, or of the one range that all have. */
+/* Bytes of the slots of all ranks, or of the one range that all members have. */
 static uint64_t spread_whole(const struct job *job) {
         const struct spread *spread = &job->operation.spread;
 
@@ -66,7 +66,7 @@ static uint64_t spread_payload(const struct job *job) {
         return spread_seals_at(job) + spread_pieces(job) * SEAL_BYTES;
 }
 
-/* Only this node's members are refused: the other nodes have looked at what came to them. */
+/* Refuses the operation to this node's members only: the other nodes have checked their own data. */
 static void spread_reject(struct job *job, uint64_t piece) {
         const struct spread *spread = &job->operation.spread;
         bool broadcast = spread->kind == WIRE__OPERATION_KIND__BROADCAST;
@@ -99,7 +99,7 @@ static void spread_give(struct job *job) {
         spread_run(job, SPREAD_HANDS_OUT, spread_hand_out);
 }
 
-/* Of the payload, or of what a node gives of it, all tasks have ended. */
+/* All tasks have ended that work on the payload, or on this node's input to it. */
 static void spread_tasks_ended(struct job *job) {
         if (job->operation.spread.broken)
                 return; /* it ends with the member that is evicted */
@@ -164,7 +164,8 @@ int spread_prepare(struct job *job, struct refusal *refusal) {
 
 #define SEALED (UINT64_C(1) << 32) /* beside the kind of call */
 
-/* What is compared is what matters to the kind of call. The node of the root is found out beside it. */
+/* The nodes compare only the words that matter to the kind of call. The comparison also finds the node of the
+ * root. */
 bool spread_words(const struct job *job, struct comm_words *ret) {
         const struct operation_request *call = &job->operation.first;
         bool barrier = call->kind == WIRE__OPERATION_KIND__BARRIER, reduces = spread_reduces(call->kind);
@@ -184,7 +185,8 @@ bool spread_words(const struct job *job, struct comm_words *ret) {
         return job->n_local > 0;
 }
 
-/* Without members, too, a node does only what some may call: others' engines say what that is. */
+/* A node without members, too, takes part only in an operation that members may call: it hears from the
+ * engines of others which one it is. */
 static bool spread_may_be(const struct comm_words *words) {
         unsigned kind = (unsigned)words->word[1];
         bool parts = kind == WIRE__OPERATION_KIND__ALLGATHER || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
@@ -196,7 +198,7 @@ static bool spread_may_be(const struct comm_words *words) {
         return !spread_reduces(kind) || reduce_valid((unsigned)words->word[5], (unsigned)words->word[4]);
 }
 
-/* Whether this node can do what came of a comparison. */
+/* Whether this node can carry out the call that a comparison has given. */
 static bool spread_believes(const struct job *job, const struct comm_words *words) {
         struct comm_words own;
 
@@ -373,7 +375,7 @@ static int spread_put_zeros(struct job *job, uint32_t index, uint64_t from, uint
                            to - from);
 }
 
-/* From `start` on there are so many bytes of each rank. Those of other nodes become zeros. */
+/* Clears the slots of other nodes' ranks: from `start` on each rank has a slot of `bytes` bytes. */
 static int spread_clear_others(struct job *job, uint32_t *index, uint64_t start, uint64_t bytes) {
         uint64_t at = start;
         int r = 0;
@@ -535,7 +537,7 @@ int spread_compared(struct job *job, bool same, const struct comm_words *words) 
         return spread_run(job, SPREAD_GATHERS, spread_gather);
 }
 
-/* What this node has nothing to do with goes where nobody reads. */
+/* A filler uses scratch memory, which no member reads. */
 struct engine_piece spread_piece(const struct job *job, bool filler) {
         const struct spread *spread = &job->operation.spread;
         uint64_t at = filler ? spread_area(job) : 0;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the open operation is made of for the backend, and for the engine.
+ * The work of the open operation for the backend and the engine.
  *
  * On one node the inputs are combined into the outputs: at once for a broadcast or an allreduce, one output
- * after the other for an allgather or a reduce-scatter. On several nodes an operation is a comparison of what
- * is called, and one payload: inputs here are gathered into memory shared with the engine, the engine
- * exchanges that, and it is handed out to the members here. A broadcast is the root's copy, an allreduce a
- * reduction; an allgather is a sum in which every byte has one node that gives it, a reduce-scatter a
- * reduction of which each member takes its part.
+ * after the other for an allgather or a reduce-scatter. On several nodes an operation is a comparison of the
+ * calls, and one payload: inputs here are gathered into memory shared with the engine, the engine exchanges
+ * that, and it is handed out to the members here. A broadcast is the root's copy, an allreduce a reduction;
+ * an allgather is a sum in which every byte has one node that gives it, a reduce-scatter a reduction of which
+ * each member takes its part.
  *
- * Where the nodes are on several hosts, and members ask for it, a broadcast or an allgather is sealed: behind
- * the data travel its seals (backend/seal.h), of the root's, or of each member's part by the node of that
- * member. Their key is derived from the secret of the generation, which came over TLS, and from what the
- * operation is. Each node checks them before its members get anything.
+ * Where the nodes are on several hosts, and members ask for it, a broadcast or an allgather is sealed: seals
+ * (backend/seal.h) travel after the data. The root's node makes them for a broadcast; each member's node
+ * makes those of its part of an allgather. Their key is derived from the secret of the generation, which came
+ * over TLS, and from the description of the operation. Each node checks them before its members get anything.
  */
 #pragma once
 
@@ -28,11 +28,11 @@ enum spread_phase {
 };
 
 struct spread {               /* embedded in struct operation */
-        struct shared memory; /* what is exchanged; a place for what nobody wants; zeros: as much of each */
+        struct shared memory; /* three equal parts: the payload, scratch, and zeros */
         enum spread_phase phase;
         bool failed; /* the backend does not take the inputs */
         bool broken; /* a member has withdrawn some of them, or of the outputs */
-        /* What all have called; no bytes: not the same, or a barrier. */
+        /* The call that all members here made; no bytes: their calls differ, or it is a barrier. */
         unsigned kind, dtype, reduce;
         uint32_t root; /* rank in the communicator */
         uint64_t bytes;
@@ -44,12 +44,12 @@ bool spread_reduces(unsigned kind);
 bool spread_can_be_sealed(unsigned kind);
 struct operation_request;
 bool spread_is_sealed(const struct job *job, const struct operation_request *call);
-/* What an operation needs; memory, once the job is on several nodes. 0, QUOTA with *refusal, or a negative
- * errno. */
+/* Provides what an operation needs: memory, once the job is on several nodes. 0, QUOTA with *refusal, or a
+ * negative errno. */
 int spread_prepare(struct job *job, struct refusal *refusal);
 /* All members have called, and this is the only node. */
 void spread_here(struct job *job);
-/* What is compared. False: this node has no opinion on what is called. */
+/* Sets the words that nodes compare. False: this node has no opinion on the call. */
 bool spread_words(const struct job *job, struct comm_words *ret);
 /* After the comparison. 0, or a negative errno: this node cannot take part. */
 int spread_compared(struct job *job, bool same, const struct comm_words *words);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Collecting, checking and comparing plan descriptions. Offsets and sizes are added in 64 bits after each
- * term was bounded, so no sum can wrap. What is compared are digests of all that comes before an entry.
+ * term was bounded, so no sum can wrap. One digest stands for all entries before one when descriptions are
+ * compared.
  */
 #include "job/plan/description.h"
 
@@ -297,7 +298,7 @@ static bool equal_whole(const struct description *a, const struct description *b
         return a->n_params == b->n_params && a->n_buckets == b->n_buckets && a->reduce == b->reduce;
 }
 
-/* The first of so many parameters that differs; `common`: none does. */
+/* The first parameter that differs, among the first `common`; `common`: none does. */
 static uint32_t first_difference(const struct description *a, const struct description *b, uint32_t common) {
         uint32_t same = 0, end = common;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a member says its plan is: parameters in registration order, buckets in launch order. Collected in
- * chunks, checked for overflow and overlap (in registered memory: by memory.h), and compared with another
- * member's. Nothing in it is believed before it was checked here.
+ * A plan as a member describes it: parameters in registration order, buckets in launch order. The description
+ * is collected in chunks, checked for overflow and overlap (in registered memory: by memory.h), and compared
+ * with another member's. Nothing in it is believed before it was checked here.
  */
 #pragma once
 
@@ -15,7 +15,7 @@
 #include "proto/frame.h"
 #include "rendezvous/machine/facts.h"
 
-/* What a member says, a piece at a time. */
+/* A member's description comes in these pieces. */
 struct offer {
         uint32_t generation, plan, params, buckets;
         unsigned reduce;
@@ -44,7 +44,7 @@ struct description {
         uint64_t payload;             /* bytes of all parameters */
         uint64_t used;                /* bytes of the arena in front of the next bucket */
         bool placed;                  /* some bucket lies in registered memory */
-        uint32_t n_params, n_buckets; /* announced; what has come so far is below */
+        uint32_t n_params, n_buckets; /* announced; the next two have come so far */
         uint32_t have_params, have_buckets;
         struct parameters *params; /* it may have more than have_params, of other members */
         struct description_bucket *bucket;
@@ -78,7 +78,8 @@ int description_settle(struct description *d);
  * *ret_parameter is the name of the first parameter that differs, or NULL. */
 bool description_equal(const struct description *a, const char *name_a, const struct description *b,
                        const char *name_b, char *text, size_t size, const char **ret_parameter);
-/* What is told of it as far as that entry, except the digest of those before, and whose it is. */
+/* The facts about the plan as far as that entry that other nodes get; without the digest of the entries
+ * before it, and without the member that described it. */
 struct plan_facts description_facts(const struct description *d, uint32_t index);
 /* Digest of its first n entries. */
 uint64_t description_prefix(const struct description *d, uint32_t n);

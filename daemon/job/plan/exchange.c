@@ -21,7 +21,7 @@ static struct trailer trailer_shape(const struct exchange *exchange, const struc
                                  .world = world };
 }
 
-/* What goes between nodes of the whole bucket in a world of that size. */
+/* Counts the elements of a whole bucket that go between nodes, trailer included, in a world of that size. */
 static uint64_t elements_of(const struct exchange *exchange, const struct description_bucket *place,
                             uint32_t world) {
         struct trailer trailer = trailer_shape(exchange, place, world);
@@ -31,7 +31,7 @@ static uint64_t elements_of(const struct exchange *exchange, const struct descri
 
 /* ---- pieces ---- */
 
-/* All of a bucket have as much, but for the last one. */
+/* The size of each piece of a bucket except the last one. */
 static uint64_t piece_size(const struct exchange *exchange, const struct description_bucket *place) {
         uint64_t n = (place->bytes + exchange->piece_bytes - 1) / exchange->piece_bytes;
         uint64_t each = n > 1 ? (place->bytes + n - 1) / n : place->bytes;
@@ -96,7 +96,7 @@ static uint64_t largest(const struct exchange *exchange, const struct descriptio
         return (most + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
 
-/* Slots, the place for what nobody wants, then the neutral elements. How many bytes that is. */
+/* Lays out the slots, the scratch slot, then the neutral elements. Returns how many bytes that takes. */
 static uint64_t lay_out(struct exchange *exchange, const struct description *plan) {
         exchange->slot_bytes = largest(exchange, plan, 0);
         uint64_t bytes = (exchange->n_slots + 1) * exchange->slot_bytes;
@@ -358,7 +358,8 @@ static struct trailer trailer_of(const struct exchange *exchange, const struct d
         return trailer;
 }
 
-/* Of one piece more of a bucket, or the first one. In their order, so that everybody has the same bits. */
+/* Adds the sums of the next piece of a bucket, or begins with those of the first one. The pieces are added in
+ * their order, so that all members get the same bits. */
 static void sums_add(struct exchange_sums *to, const struct exchange_sums *from, uint32_t n, bool first) {
         for (uint32_t i = 0; i < n; i++) {
                 to->squares[i] = first ? from->squares[i] : to->squares[i] + from->squares[i];

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a plan has for the way of its buckets between nodes. They are cut into pieces, which are numbered over
- * the buckets: so one piece is read from the arenas while another one is with the engine and a third one is
- * written back, and what lies between them stays small. Owns the staging: slots, which the pieces take in
- * turn, beside what is given where there is nothing to give (by a node without members, or that only fills
- * up), and a place for what nobody wants. Pieces start, are offered to the engine and give their slots back
- * in their order. step.c moves them. After the elements of the last piece of a bucket a slot has its trailer.
+ * The way of a plan's buckets between nodes. Buckets are cut into pieces, which are numbered over all
+ * buckets: so one piece is read from the arenas while another one is with the engine and a third one is
+ * written back, and the memory between them stays small. The exchange owns the staging: slots, which the
+ * pieces take in turn; a scratch slot, for results that no member wants; and neutral elements, which a node
+ * gives if it has no members or only fills up. Pieces start, are offered to the engine and give their slots
+ * back in their order. step.c moves them. After the elements of the last piece of a bucket a slot has its
+ * trailer.
  */
 #pragma once
 
@@ -16,8 +17,8 @@
 #include "job/plan/trailer.h"
 
 #define EXCHANGE_SLOTS 4u
-/* Smaller ones cost more turns of the engine; while the first one is read and the last one is written, the
- * link has nothing to do. All nodes have to cut alike. */
+/* Smaller pieces cost more turns of the engine; larger ones leave the link idle for longer, while the first
+ * one is read and the last one is written. All nodes have to cut alike. */
 #define EXCHANGE_PIECE (UINT64_C(4) << 20)
 #define EXCHANGE_PIECE_GPU (UINT64_C(32) << 20) /* between GPUs: a turn costs as much as a MiB */
 #define EXCHANGE_DTYPES (WIRE__DTYPE__U8 + 1)
@@ -31,7 +32,7 @@ enum slot_state {
         SLOT_SETTLED,     /* the bucket that ends with it is looked at a last time */
 };
 
-/* By local index, what was measured of inputs. */
+/* Measures of the inputs, by local index. */
 struct exchange_sums {
         double *squares;
         uint64_t *nonfinite; /* values */
@@ -63,22 +64,21 @@ struct exchange {
         uint64_t slot_bytes, tail_bytes;   /* tail: a trailer has no more */
         uint64_t neutral[EXCHANGE_DTYPES]; /* by type: where the neutral elements of the reduction are */
         struct exchange_slot slot[EXCHANGE_SLOTS];
-        void *block; /* what the pointers here lead to */
+        void *block; /* memory to which the pointers here lead */
         /* The open step. */
         bool asked, compared;            /* the comparison is offered; all nodes have the same */
         uint32_t started, offered, free; /* pieces so far; free: that have given their slots back */
         struct exchange_sums given;      /* of the pieces that are offered, of one bucket */
         struct exchange_sums taken;      /* of those that are written, of one bucket */
         double written;
-        /* What was measured of inputs by rank, of all nodes, for the bucket of which the trailer was read
-         * last. */
+        /* Measures of the inputs of all nodes, by rank, for the bucket whose trailer was read last. */
         double *rank_sums;
         uint64_t *rank_counts;
         struct charge charge;
 };
 
-/* Of a plan of the job, which has that ordinal. Staging is there at once, or when `late` is called with a
- * holder of that number. 0; QUOTA with *refusal; or a negative errno. */
+/* Makes the exchange of the job's plan with that ordinal. Staging is there at once, or when `late` is called
+ * with a holder of that number. 0; QUOTA with *refusal; or a negative errno. */
 int exchange_new(struct job *job, const struct description *plan, uint32_t ordinal, holding_done_fn late,
                  struct exchange **ret, struct refusal *refusal);
 /* The engine uses none of it. NULL is fine. */
@@ -86,7 +86,7 @@ struct exchange *exchange_free(struct exchange *exchange);
 static inline bool exchange_has_staging(const struct exchange *exchange) {
         return shared_is_there(&exchange->staging);
 }
-/* There will be none. */
+/* The staging could not be made. */
 static inline bool exchange_has_failed(const struct exchange *exchange) {
         return exchange->staging.id == 0 && !holding_is_busy(exchange->staging.holding);
 }
@@ -100,7 +100,7 @@ struct exchange_slot *exchange_slot(struct exchange *exchange, uint32_t piece);
 struct backend_range exchange_range(const struct exchange *exchange, uint32_t piece);
 /* Two nodes have different numbers if the elements of all buckets do not go between nodes in the same way. */
 uint64_t exchange_shape(const struct exchange *exchange, const struct description *plan, uint32_t world);
-/* What the engine exchanges for a piece; `idle`: this node gives nothing, and wants nothing. */
+/* Describes a piece to the engine; `idle`: this node gives nothing, and wants nothing. */
 struct engine_piece exchange_payload(const struct exchange *exchange, const struct description *plan,
                                      uint32_t piece, uint32_t world, bool idle);
 
@@ -108,15 +108,16 @@ struct engine_piece exchange_payload(const struct exchange *exchange, const stru
 bool exchange_may_start(const struct exchange *exchange);
 /* The backend begins to read the next piece. */
 void exchange_start(struct exchange *exchange);
-/* What was measured when the inputs were read. */
+/* Keeps what the backend measured when it read the inputs. */
 void exchange_keep(struct exchange *exchange, uint32_t piece, const struct backend_result *read);
-/* The next piece is offered: it has its trailer, if it is the last of its bucket. `absent`: what all members
- * here call so; NULL: nothing. */
+/* The next piece is offered: it has its trailer, if it is the last of its bucket. `absent`: the parameters
+ * that all members here call absent; NULL: none. */
 void exchange_give(struct exchange *exchange, const struct job *job, const struct description *plan,
                    const uint8_t *absent);
-/* All members here have the next piece: its slot is settled. Whether it was the last of its bucket. Then the
- * trailer is read: in the map, if there is one, stays what the members of all nodes call absent; and *ret is
- * what was measured when the bucket was read, and written, until the next one is taken. */
+/* All members here have the next piece: its slot is settled. Returns whether it was the last one of its
+ * bucket. Then the trailer is read: the map, if there is one, keeps the parameters that the members of all
+ * nodes call absent. *ret has what was measured when the bucket was read and written, until the next piece is
+ * taken. */
 bool exchange_take(struct exchange *exchange, const struct job *job, const struct description *plan,
                    uint8_t *absent, struct backend_result *ret);
 /* The piece that was taken needs its slot no longer. */

@@ -136,7 +136,7 @@ void holding_answer(struct holding *holding, uint32_t request, holding_gone_fn g
         holding->gone = gone;
 }
 
-/* What has become of the request that was under way. */
+/* Takes the result of the request that was under way. */
 static void holding_take(struct holding *holding, const struct memory_result *result) {
         bool asked = holding->state == HOLDING_ASKED;
 
@@ -201,7 +201,7 @@ static void holding_deliver(const struct holding *holding, const struct memory_r
         struct refusal refusal;
 
         holding->done(job, &holder, holding_refusal(holding, job, result, &refusal));
-        loop_defer(job->table->config.loop, &job->settle); /* somebody may have waited for it */
+        loop_defer(job->table->config.loop, &job->settle); /* the job may have waited for it */
 }
 
 void holdings_made(struct jobs *jobs, const struct memory_result *result) {

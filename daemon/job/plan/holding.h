@@ -34,7 +34,7 @@ struct holder {
         uint32_t request; /* to be answered once it is gone; 0: none */
 };
 
-/* Of a late answer: `refusal` is NULL if what was asked for is there. */
+/* Called for an answer that comes late: `refusal` is NULL if the request has succeeded. */
 typedef void (*holding_done_fn)(struct job *job, const struct holder *holder, const struct refusal *refusal);
 /* The memory is gone: the answer to a member's request. */
 typedef void (*holding_gone_fn)(struct member *member, uint32_t request, uint32_t number);
@@ -45,7 +45,7 @@ struct holding {
         uint64_t id; /* of its requests, too */
         enum holding_state state;
         bool unwanted;   /* its owner has gone, or has given it up */
-        bool attached;   /* what is asked for is for tasks at once */
+        bool attached;   /* tasks may use it as soon as it is there */
         uint64_t shared; /* id of it for the engine, which has yet to let go of it; 0: it has not */
         uint64_t wanted; /* bytes of it */
         uint64_t since;  /* clock_now() of the request that is under way */
@@ -76,8 +76,8 @@ int holding_ask(struct holding *holding, const struct job *job, const struct mem
 static inline bool holding_is_busy(const struct holding *holding) {
         return holding->state == HOLDING_ASKED || holding->state == HOLDING_MAPPING;
 }
-/* Its owner needs it no more, and no task uses it. What is under way is called off. NULL is fine; returns
- * NULL. */
+/* The owner needs the memory no more, and no task uses it. A request that is under way is called off. NULL is
+ * fine; returns NULL. */
 struct holding *holding_free(struct holding *holding);
 /* Before that: gone() is to be called once the memory is gone, unless its member goes first. */
 void holding_answer(struct holding *holding, uint32_t request, holding_gone_fn gone);
@@ -86,9 +86,9 @@ void holding_answer(struct holding *holding, uint32_t request, holding_gone_fn g
  */
 int holding_refuse_room(const struct job *job, uint64_t bytes, int r, struct refusal *refusal);
 
-/* The backend's answers come in here. */
+/* Takes an answer of the backend. */
 void holdings_made(struct jobs *jobs, const struct memory_result *result);
-/* Of jobs that are all gone. What the backend still works at is ended with it. */
+/* Frees the rest, once all jobs are gone and the backend has ended with all that it worked at. */
 void holdings_deinit(struct holdings *holdings);
 
 /* The member that has it; NULL if it has gone. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registered memory. The backend says what is the same memory, so that it does not matter through which
- * descriptor, by which member and how often one was registered. What is claimed of all of them is kept in one
- * search tree, so that a claim costs the same however many there are.
+ * Registered memory. The backend recognises the same memory, so that it does not matter through which
+ * descriptor, by which member and how often one was registered. One search tree holds the claims on all
+ * memories, so that a claim costs the same however many there are.
  */
 #include "job/plan/memory.h"
 

@@ -25,7 +25,7 @@ struct memory {
         struct memory *next; /* of its member */
         struct member *member;
         uint32_t handle;        /* in its member; from 1 */
-        uint64_t offset, bytes; /* of what the member has offered */
+        uint64_t offset, bytes; /* within the memory that the member has offered */
         struct holding *arena;
         uint32_t request; /* to be answered once it is there; 0: it is */
         struct list claims;
@@ -39,7 +39,7 @@ struct memory_span { /* of what was offered */
 #define MEMORY_SPAN_COST                                                                                     \
         (sizeof(struct memory_span) + 4 * sizeof(void *)) /* with its node in jobs->claimed */
 
-struct memory_claim {              /* what one plan has of one memory */
+struct memory_claim {              /* the part of one memory that one plan uses */
         struct list link;          /* memory->claims */
         struct memory_claim *next; /* of the same part of the plan */
         const struct plan *plan;
@@ -64,12 +64,12 @@ static inline int memory_register(struct member *member, uint32_t request, int *
 }
 /* STATE while a plan uses it. */
 int memory_unregister(struct member *member, uint32_t request, uint32_t handle, struct refusal *refusal);
-/* All of a member that is gone; its plans have no claims any more. */
+/* Releases all memories of a member that is gone; its plans have no claims any more. */
 void memories_release(struct member *member);
 
 /*
- * Claims for the plan what its buckets have of the member's memories, and writes to `place` where each of
- * these buckets is. 0 with *ret; INVALID or STATE with *refusal; -ENOMEM.
+ * Claims for the plan the bytes of the member's memories in which its buckets lie, and writes to `place`
+ * where each of these buckets is. 0 with *ret; INVALID or STATE with *refusal; -ENOMEM.
  */
 int memory_claim(struct member *member, const struct plan *plan, const struct description *description,
                  struct backend_range *place, struct memory_claim **ret, struct refusal *refusal);

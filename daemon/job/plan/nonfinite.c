@@ -36,8 +36,9 @@ static int nonfinite_find(struct plan *plan, uint32_t bucket, uint64_t first, st
         return tasks_submit(&plan->owner, bucket, plan->job->table->config.backend, &task, ret);
 }
 
-/* This element of the bucket was found. False if it is the padding's, whose contents mean nothing: then the
- * search goes on with *ret_next. What was found later is never before what was found earlier. */
+/* Names the parameter of an element that the search has found. False if the element lies in padding, whose
+ * contents mean nothing: then the search goes on with *ret_next. A search never finds an element before one
+ * that it found earlier. */
 static bool nonfinite_place(struct plan *plan, uint32_t bucket, uint64_t found, uint64_t *ret_next) {
         const struct description *d = plan->reference;
         const struct description_bucket *place = &d->bucket[bucket];

@@ -40,7 +40,7 @@ struct nonfinite { /* embedded in a job */
 
 /* Values of a bucket's inputs that are not finite, on all nodes as far as that is known. */
 struct nonfinite_count {
-        uint64_t values, first; /* first: of them, those of: */
+        uint64_t values, first; /* `first` of them are of `rank`, */
         uint32_t rank;          /* the lowest one that brought some */
         uint32_t ranks;         /* that brought some */
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names are looked up in a table that whoever chooses them cannot make slow: the hash is a polynomial over a
- * prime field, at a point that nobody else knows, so two given names have the same one with a probability of
- * at most their length over 2^61 (Carter and Wegman, "Universal Classes of Hash Functions", 1979).
+ * Names are looked up in a hash table that a client cannot make slow by its choice of names: the hash is a
+ * polynomial over a prime field, at a secret point, so two given names have the same hash with a probability
+ * of at most their length over 2^61 (Carter and Wegman, "Universal Classes of Hash Functions", 1979).
  */
 #include "job/plan/parameters.h"
 
@@ -94,7 +94,7 @@ struct parameters *parameters_ref(struct parameters *parameters) {
         return parameters;
 }
 
-/* What is small goes at once. */
+/* Parameters with few blocks are freed at once. */
 struct parameters *parameters_unref(struct parameters *p) {
         if (p == NULL || --p->references > 0)
                 return NULL;
@@ -224,7 +224,7 @@ static int parameters_room(struct parameters *p, size_t bytes, void **ret, struc
         bytes = (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
         if (block == NULL || bytes > block->size - block->used) {
                 struct charge charge = { 0 };
-                /* no larger than what is still to come can be */
+                /* no larger than the entries that are still to come can be */
                 uint64_t most = (uint64_t)(p->n - p->have) * (LIMIT_NAME + 8 + LIMIT_DIMS * sizeof(uint64_t));
                 size_t size = most < BLOCK - sizeof(*block) ? (size_t)most : BLOCK - sizeof(*block);
                 int r = charge_take(&charge, p->home->accounts, p->uid, ACCOUNT_PLANS, sizeof(*block) + size,
@@ -283,7 +283,7 @@ int parameters_put(struct parameters **parameters, uint32_t index, const struct 
         if (index < p->have && parameter_is(parameters_at(p, index), from))
                 return 0;
         if (index < p->have) {
-                assert(p->parent == NULL); /* nobody else has those that lie after another's */
+                assert(p->parent == NULL); /* entries after a parent's have one user, which only appends */
                 int r = parameters_begin(p->home, p->uid, p, index, p->n, &other, refusal);
                 if (r != 0)
                         return r;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parameters of a plan, in registration order, as one or more members describe them. Members that say the
- * same share them: whoever is first with an entry adds it, and the others are compared with it. One that says
- * something else has its own entries from there on. So all members together cost what one does, they are
- * compared as their chunks come, and what lies before an entry is known by one digest. They are freed a piece
- * at a time. Loop thread only.
+ * The parameters of a plan, in registration order, as one or more members describe them. Members with equal
+ * entries share them: the first member with an entry adds it, and the others are compared with it. A member
+ * that describes an entry differently has its own entries from there on. So all members together cost as much
+ * as one, they are compared as their chunks come, and one digest stands for all entries before one. They are
+ * freed a piece at a time. Loop thread only.
  */
 #pragma once
 
@@ -15,7 +15,7 @@
 #include "base/list.h"
 #include "base/loop.h"
 
-/* What a member says of one. */
+/* A parameter as a member describes it. */
 struct offer_param {
         const char *name;
         const uint64_t *shape;
@@ -79,9 +79,9 @@ static inline const struct parameter *parameters_at(const struct parameters *par
 }
 
 #define DIGEST_NONE UINT64_C(0xcbf29ce484222325) /* of nothing */
-/* FNV-1a: what has been digested, and these bytes. */
+/* FNV-1a: adds these bytes to the digest. */
 uint64_t digest_add(uint64_t digest, const void *data, size_t size);
-/* Of the first n. */
+/* Digest of the first n entries. */
 static inline uint64_t parameters_prefix(const struct parameters *parameters, uint32_t n) {
         return n == 0 ? DIGEST_NONE : parameters_at(parameters, n - 1)->prefix;
 }

@@ -54,7 +54,7 @@ struct plan_part { /* of one member of this node */
         uint32_t said_launched;
 };
 
-/* What a member that comes back knows of one. */
+/* The words of a member that comes back about one plan. */
 struct plan_word {
         uint32_t plan;     /* ordinal */
         uint32_t launched; /* buckets of the step after `step` whose READY it has sent */
@@ -80,15 +80,14 @@ struct plan {
         uint64_t asked;         /* clock_now() at which the coordinator was told that it is late; 0: never */
         struct task_owner owner;
         /* the step */
-        uint32_t track;  /* of the job's machine, once agreed: it knows what has become of the step, see
-                            plan_unit() */
-        uint64_t step;   /* last committed */
-        uint64_t opened; /* clock_now() at the first READY */
+        uint32_t track; /* of the job's machine, once agreed: it has the state of the step, see plan_unit() */
+        uint64_t step;  /* last committed */
+        uint64_t opened;           /* clock_now() at the first READY */
         struct record_step *trace; /* record of the open step; NULL: newer ones have pushed it out */
         struct stalled stalled;
-        struct journal_plan *kept; /* of what is left to the next daemon; NULL: nothing */
+        struct journal_plan *kept; /* its place in the journal for the next daemon; NULL: none */
         enum gate gate;   /* of this step alone: OPEN; HELD: it began while all jobs were held; or LEFT */
-        uint32_t divisor; /* of the open step; 0: nobody has said it yet */
+        uint32_t divisor; /* of the open step; 0: no member has said it yet */
         struct bucket *bucket;
         struct exchange *exchange; /* NULL: its steps have been on one node only */
         uint32_t n_full;           /* buckets that all members are ready in */
@@ -97,10 +96,10 @@ struct plan {
         double sum_squares; /* of the results so far */
         uint64_t nonfinite;
         struct charge self;   /* for itself and its parts */
-        struct charge charge; /* for buckets, with what their steps need, and what is kept of them */
+        struct charge charge; /* for buckets and the memory of their steps and records */
 };
 
-/* What has become of the open step. IDLE also if it is decided, and step.h has yet to be called for that. */
+/* The state of the open step. IDLE also if it is decided, and step.h has yet to be called for that. */
 static inline enum unit_state plan_unit(const struct plan *plan) {
         return plan->agreed ? machine_unit(plan->job, plan->track) : UNIT_IDLE;
 }
@@ -111,8 +110,8 @@ static inline bool plan_is_open(const struct plan *plan) {
         return unit == UNIT_WANTED || unit == UNIT_OPEN || unit == UNIT_COMMITTING;
 }
 
-/* By rank, what was measured of the inputs on all nodes to the bucket that is done now; NULL: it is what the
- * result says of the members here. */
+/* The exchange that has the measures of the inputs of all nodes, by rank, to the bucket that is done now;
+ * NULL: only the result has measures, those of the members here. */
 static inline const struct exchange *plan_heard(const struct plan *plan, uint32_t bucket) {
         const struct exchange *exchange = plan->exchange;
         bool heard = exchange != NULL && !machine_is_alone(plan->job) && plan->job->n_local > 0 &&
@@ -131,7 +130,7 @@ static inline bool part_is_awaited(const struct plan_part *part) {
         return part->state == PART_NONE || part->state == PART_DESCRIBING || part->state == PART_COMPLETE;
 }
 
-/* What a member asks for. 0, a code with *refusal, or a negative errno. */
+/* Requests of a member. 0, a code with *refusal, or a negative errno. */
 int plan_begin(struct member *member, const struct offer *begin, struct refusal *refusal);
 int plan_params(struct member *member, uint32_t ordinal, const struct offer_param *param, size_t n,
                 struct refusal *refusal);
@@ -151,7 +150,8 @@ int plan_return(struct member *member, const struct plan_word *said, uint32_t re
                 unsigned n_fds, struct refusal *refusal);
 /* Whether some part of that member is on its way back from a former daemon. */
 bool plan_is_returning(const struct job *job, uint32_t local);
-/* The answer to a request. All that a member brings back is one: it hears once that it does not come back. */
+/* Refuses a request. All that a member brings back counts as one request: it hears only once that it does not
+ * come back. */
 void plan_refuse(struct member *member, bool returning, uint32_t request, const struct refusal *refusal);
 /* On several nodes a plan has memory for what goes between them, at once, or when `late` is called. 0, QUOTA
  * with *refusal, or a negative errno. */
@@ -159,7 +159,7 @@ int plan_prepare_exchange(struct plan *plan, holding_done_fn late, struct refusa
 /* The record's list of pids, after it was made and in each new generation. */
 void plan_record_members(struct job *job);
 void plan_expire(struct plan *plan, uint64_t now); /* answers whose deadline for the agreement has come */
-/* What other nodes are told of it: see ACTION_EXPLAIN. */
+/* Tells the other nodes about the plan: see ACTION_EXPLAIN. */
 void plan_explain(struct job *job, uint32_t ordinal, enum note note, uint32_t index);
 /* The coordinator says that no node has it. */
 void plan_reject(struct job *job, uint32_t ordinal, const struct refusal *refusal);
@@ -176,7 +176,7 @@ void plan_void(struct job *job);
 /* After that, when all members have been told of the generation: agrees on the plan if only members that are
  * gone had not brought it, and frees it if only they had it. */
 void plan_resume(struct plan *plan);
-/* For what is kept of it; it has a reference. */
+/* The plan's key in the journal; the plan has a reference. */
 struct journal_key plan_key(const struct plan *plan);
 /* Whether some member has a part of it. */
 bool plan_is_held(const struct plan *plan);

@@ -98,9 +98,9 @@ static int answer_failed(struct plan *plan, uint32_t local, struct refusal *refu
         return end_part(plan, local, refusal);
 }
 
-/* Everybody else hears it as an answer to what they have open; the caller as the answer to this request. If
- * the others agreed on the plan in a former generation, only the member that joined later is concerned: its
- * part is as if never begun. */
+/* The other members get the refusal as the answer to their open requests, the caller as the answer to this
+ * request. If the others agreed on the plan in a former generation, only the member that joined later is
+ * concerned: its part is as if never begun. */
 static int fail_for(struct plan *plan, struct member *member, const struct refusal *refusal) {
         bool dropped = plan->dropped;
 
@@ -338,7 +338,7 @@ static int check_said(const struct plan *plan, const struct member *member, cons
                       plan->ordinal, plan->job->name, member->rank, said->launched, n, said->step);
 }
 
-/* A member brings back what cannot be used. The others keep their parts. */
+/* A member brings back a part that cannot be used. The others keep their parts. */
 static int refuse_return(struct plan *plan, const struct member *member, const struct refusal *refusal) {
         plan_release(plan, member->local);
         part_set_state(&plan->part[member->local], PART_NONE);
@@ -381,7 +381,8 @@ void plan_take_track(struct plan *plan, uint32_t track, uint64_t steps) {
                         answer_agreed(plan, local);
 }
 
-/* What the daemon that has started anew will report: on one node any track will do that is nobody's. */
+/* Finds a track that this daemon, which has started anew, can report for the plan: on one node any free track
+ * will do. */
 static uint32_t free_track(const struct plan *plan) {
         bool taken[LIMIT_TRACKS] = { false };
         uint32_t track = TRACK_STEP;
@@ -394,7 +395,7 @@ static uint32_t free_track(const struct plan *plan) {
         return track;
 }
 
-/* Of a plan that comes back. */
+/* Gives a plan that comes back its track. */
 static void find_track(struct plan *plan) {
         if (machine_is_awaiting(plan->job))
                 plan_take_track(plan, plan->job->cluster ? plan->track : free_track(plan), 0);
@@ -520,7 +521,7 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
         return plan_go_on(plan, member, r, refusal);
 }
 
-/* What follows a request to the backend, at once or later. */
+/* Goes on when a request to the backend is answered, at once or later. */
 static int plan_go_on(struct plan *plan, struct member *member, int r, struct refusal *refusal) {
         const struct plan_part *part = &plan->part[member->local];
 

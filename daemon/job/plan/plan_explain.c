@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the coordinator asks of a plan that is not agreed on between nodes. */
+/* Answers the coordinator's questions about a plan on which the nodes have not agreed. */
 #include <stdio.h>
 
 #include "gradsync.pb-c.h"

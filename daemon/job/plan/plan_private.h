@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of a plan share among themselves. */
+/* Declarations for the files of a plan. */
 #pragma once
 
 #include "job/plan/plan.h"
@@ -23,5 +23,5 @@ int plan_provide_again(struct plan *plan, struct member *member, int *fds, unsig
 int plan_refuse_memory(const struct plan *plan, const struct member *member, struct refusal *refusal);
 /* plan_agree.c: an answer of the backend that came late. */
 void plan_late(struct job *job, const struct holder *holder, const struct refusal *refusal);
-/* What the steps of an agreed plan need on this node. */
+/* Provides what the steps of an agreed plan need on this node. */
 int plan_prepare(struct plan *plan, struct refusal *refusal);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a plan needs once it is described: memory of each member, and all that its steps use. */
+/* Provides what a plan needs once it is described: memory of each member, and all that its steps use. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static int plan_find_places(struct plan *plan, struct member *member, struct ref
         return d->placed ? memory_claim(member, plan, d, part->place, &part->claims, refusal) : 0;
 }
 
-/* What the daemon has beside the memories that clients share: what belongs to each bucket, and the claims. */
+/* Bytes that the daemon needs beside the clients' memories: those of each bucket, and the claims. */
 static uint64_t cost_beside(const struct plan *plan, const struct description *d) {
         uint64_t each = sizeof(uint64_t);
 

@@ -142,8 +142,8 @@ void step_voided(struct plan *plan) {
         job_tell(job, (struct job_event){ .kind = JOB_EVENT_VOID, .plan = plan });
 }
 
-/* Bits of parameters that no member used, or NULL if each was used by somebody: on this node, or, once it is
- * known, on all of them. */
+/* Bits of the parameters that no member used, or NULL if there are none: on this node, or, once it is known,
+ * on all nodes. */
 static const uint8_t *unused_of(const struct bucket *bucket, size_t bytes) {
         if (bucket->used || bucket->n_ready == 0)
                 return NULL;
@@ -223,7 +223,7 @@ static bool step_intact(struct plan *plan, const struct backend_range *range, ui
         return all;
 }
 
-/* The backend does not take what it is given: the step cannot be committed, so a member has to go. */
+/* The backend refuses a task: the step cannot be committed, so a member is evicted. */
 static void step_give_up(struct plan *plan, uint32_t index, int error) {
         struct member *member = plan->job->local[0];
         struct refusal refusal;
@@ -280,7 +280,7 @@ static int bucket_launch(struct plan *plan, uint32_t index, uint64_t now) {
         return r < 0 ? r : 0;
 }
 
-/* What was held back. *ret: the bucket at which it ended. */
+/* Launches the buckets that were held back. *ret: the bucket at which it ended. */
 static int buckets_launch(struct plan *plan, uint32_t *ret) {
         int r = 0;
 
@@ -307,7 +307,8 @@ static bool piece_ranges(struct plan *plan, const struct bucket_piece *piece, st
         return step_intact(plan, ret, piece_bytes(plan, piece));
 }
 
-/* Hands what the task says to the backend, with what is the same of all tasks of the piece. As submit(). */
+/* Submits the task, after it has set the fields that all tasks of the piece have alike. Returns as submit()
+ * does. */
 static int piece_submit(struct plan *plan, const struct bucket_piece *piece, struct backend_task *task,
                         struct backend_result *ret) {
         task->dtype = plan->reference->bucket[piece->bucket].dtype;
@@ -386,8 +387,8 @@ static int pieces_launch(struct plan *plan, uint32_t *ret) {
         return r;
 }
 
-/* Pieces that all members here have, in their order. The last one of a bucket keeps its slot, in which what
- * was measured lies, until that bucket is done: a search may go on for a while. */
+/* Pieces that all members here have, in their order. The last one of a bucket keeps its slot, which has the
+ * measures, until that bucket is done: a search may go on for a while. */
 static void step_settle(struct plan *plan) {
         struct exchange *exchange = plan->exchange;
 
@@ -491,7 +492,8 @@ void step_done(struct task_owner *owner, uint32_t index, const struct backend_re
                 bucket_done(plan, index, result);
 }
 
-/* What can be handed to the backend. As bucket_launch(); *ret: the bucket at which it ended. */
+/* Hands the backend all that can go to it now. Returns as bucket_launch() does; *ret: the bucket at which it
+ * ended. */
 static int step_launch(struct plan *plan, uint32_t *ret) {
         return step_exchange(plan) != NULL ? pieces_launch(plan, ret) : buckets_launch(plan, ret);
 }
@@ -545,7 +547,7 @@ static void step_compare(struct plan *plan) {
         machine_offer(plan->job, plan->track);
 }
 
-/* What makes a READY wrong, apart from its contents. */
+/* Checks a READY, apart from its contents. */
 static int step_check_place(const struct plan *plan, const struct member *member, const struct ready *ready,
                             struct refusal *refusal) {
         const char *job = member->job->name;
@@ -744,8 +746,8 @@ void step_follow(struct plan *plan) {
         open_step(plan, clock_now());
 }
 
-/* What nodes compare before a step. The digest is that of the plan. Daemons of releases that put something
- * else around the buckets, or cut them otherwise, differ in the shape. */
+/* Words that nodes compare before a step. The digest is that of the plan. The shape differs between daemons
+ * of releases that put something else around the buckets, or cut them otherwise. */
 enum { WORD_DIGEST, WORD_DIVISOR, WORD_ORDINAL, WORD_TRACK, WORD_SHAPE };
 
 bool step_words(const struct plan *plan, struct comm_words *ret) {

@@ -9,7 +9,7 @@
 #define SUM_BITS 64u   /* of a rank's sum of squares, */
 #define COUNT_BITS 32u /* and of its count */
 
-/* Whole numbers of so many bits are exact; 0: nothing is measured of that type. */
+/* The bits of whole numbers that are exact in the type; 0: values of the type are not measured. */
 static unsigned digit_bits(unsigned dtype) {
         switch (dtype) {
         case WIRE__DTYPE__F64: return 32;
@@ -47,8 +47,8 @@ static uint32_t number_from_16(unsigned stored, unsigned fraction, unsigned bias
         return (uint32_t)((uint64_t)(1u << fraction | rest) << exponent >> fraction);
 }
 
-/* The others give 0 where one gives a number, and the engine adds, takes the larger or the smaller one, or
- * multiplies: what comes of it is that number. */
+/* One node gives a number, and the others give 0. The engine adds, takes the larger or the smaller one, or
+ * multiplies; the result decodes to that number. */
 static double number_encode(unsigned reduce, uint32_t number) {
         switch (reduce) {
         case WIRE__REDUCE__MIN: return 0 - (double)number;
@@ -57,7 +57,7 @@ static double number_encode(unsigned reduce, uint32_t number) {
         }
 }
 
-/* What is no digit counts as 0. */
+/* A value that is no digit counts as 0. */
 static uint32_t number_decode(const struct trailer *trailer, double value) {
         uint64_t end = UINT64_C(1) << digit_bits(trailer->dtype);
 

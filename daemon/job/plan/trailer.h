@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What follows the elements of a bucket on their way between nodes, as more elements of the same type: for
- * each parameter of a sum or an average, how many nodes have members that used it; then, if the type is a
- * float, what was measured of each rank's input. An engine reduces it with the rest, so it needs no
+ * The trailer follows the elements of a bucket on their way between nodes, as more elements of the same type.
+ * It has, for each parameter of a sum or an average, how many nodes have members that used it; then, if the
+ * type is a float, the measures of each rank's input. An engine reduces it with the rest, so it needs no
  * collective of its own, and a node that gives only neutral elements has used nothing, and has no rank. Its
- * size depends on the plan and the world only. It knows memory, neither jobs nor engines.
+ * size depends on the plan and the world only. This file knows memory, but neither jobs nor engines.
  *
- * Every number is small enough to be exact in the type: what is larger goes in digits, of which only the node
- * that has the rank gives any. In U8 a count of 256 nodes would be 0, which is more than an engine connects.
+ * Every number is small enough to be exact in the type: a larger one is cut into digits, which only the node
+ * that has the rank gives. In U8 a count of 256 nodes would be 0, but no engine connects that many.
  */
 #pragma once
 
@@ -21,7 +21,7 @@ struct trailer {
         unsigned char *at;
 };
 
-/* How many it has; `at` is not looked at. */
+/* The number of its elements; `at` is not used. */
 uint64_t trailer_elements(const struct trailer *trailer);
 /* Before anything else is put into it. */
 void trailer_clear(const struct trailer *trailer);
@@ -29,7 +29,7 @@ void trailer_clear(const struct trailer *trailer);
 void trailer_put_used(const struct trailer *trailer, const uint8_t *absent);
 /* Takes out of the map the parameters that some node has used. */
 void trailer_get_used(const struct trailer *trailer, uint8_t *absent);
-/* Whether there is room for what is measured. */
+/* Whether it has room for the measures of ranks. */
 bool trailer_has_ranks(const struct trailer *trailer);
 /* Counts above UINT32_MAX become that. */
 void trailer_put_rank(const struct trailer *trailer, uint32_t rank, double sum_squares, uint64_t count);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stall watch. A step that waits for somebody longer than max(stall_notice, 3 x the median step), and an
- * operation outside steps that waits longer than stall_notice, is logged, and its members are told, once; so
- * is its end (plan/stalled.h). After the step deadline the members that it waits for are evicted, unless a
- * debugger holds them. Members start at different times, so jobs that form and plans that are to be agreed on
- * get more patience, and have time-outs of their own.
+ * The stall watch. If a step waits for members longer than max(stall_notice, 3 x the median step), or an
+ * operation outside steps longer than stall_notice, the daemon logs that and tells the members, once. It also
+ * logs the end of such a wait (plan/stalled.h). After the step deadline the members that it waits for are
+ * evicted, unless a debugger holds them. Members start at different times, so jobs that form and plans that
+ * are to be agreed on get more patience, and have time-outs of their own.
  */
 #include "job/watch/stall.h"
 
@@ -228,7 +228,8 @@ static void check_forming(struct job *job, uint64_t now) {
                   missing);
 }
 
-/* Whoever waits for it has a time-out of its own. */
+/* Memory that the backend does not provide is only reported: the requests that wait for it have time-outs of
+ * their own. */
 static void check_backend(struct job *job, uint64_t now) {
         struct job_wait waits[NAMED];
         unsigned n = memory_waits(job, waits, NAMED);
@@ -254,7 +255,7 @@ static void check_operation(struct job *job, uint64_t now) {
                 stall_keep(job, &job->operation.stalled, job->operation.first.sequence + 1, waits, n);
 }
 
-/* What the members that another node waits for are late with. */
+/* Keeps the wait of another node for members here, so that its end is logged. */
 static void stall_keep_wanted(struct job *job, const struct want *want, const struct job_wait *waits,
                               unsigned n) {
         struct plan *plan = plan_find(job, want->plan);
@@ -265,7 +266,7 @@ static void stall_keep_wanted(struct job *job, const struct want *want, const st
                 stall_keep(job, &job->operation.stalled, want->step + 1, waits, n);
 }
 
-/* Members here that another node waits for, and nobody here. */
+/* Reports members here for which only another node waits. */
 static void check_wants(struct job *job, uint64_t now) {
         struct job_wait waits[NAMED];
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whom a job waits for, and for how long members were blocked: what people are shown. */
+/* Finds the members and nodes that a job waits for, and how long members were blocked: facts for people. */
 #include "job/watch/waits.h"
 
 #include <stdio.h>
@@ -97,7 +97,7 @@ static const char *missing_parameter(const struct plan *plan, uint32_t local, ui
         return "";
 }
 
-/* Of it something is with the engine, and nothing with the backend. */
+/* Whether the engine has some of the bucket, and the backend none. */
 static bool is_exchanging(const struct plan *plan, uint32_t index) {
         return plan->bucket[index].state == BUCKET_EXCHANGING ||
                (plan->bucket[index].state == BUCKET_FANNING_OUT && plan->owner.tasks == 0);
@@ -279,7 +279,7 @@ static unsigned wanted_in_operation(const struct job *job, const struct want *wa
         unsigned n = 0;
 
         if (job->operation.n_calls > 0 || job->paused_at != 0 || job->table->gate == GATE_HELD)
-                return 0; /* whoever is missing has been found by operation_waits() */
+                return 0; /* operation_waits() has found the missing members */
         for (uint32_t local = 0; local < job->n_local && n < max; local++)
                 if (job->local[local]->operation.next <= want->step)
                         waits[n++] = wait_for(job->local[local], WAIT_OPERATION, want->since);
@@ -319,7 +319,7 @@ void job_want(struct job *job, const struct want *want) {
         job->want[0].told = told;
 }
 
-/* Of the other nodes of the generation. */
+/* Lists the other nodes of the generation. */
 static void list_nodes(const struct job *job, char *text, size_t size) {
         const struct node *node = &job->machine.node;
         size_t used = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whom a job waits for: members, to join it, to come back, for a plan or its open step, or for an operation;
- * other nodes; or the backend. A member that nobody here waits for may be one that another node waits for. */
+/* The waits of a job. It waits for members to join it, to come back, or to do their part of a plan, its open
+ * step or an operation; for other nodes; or for the backend. Another node may wait for a member here although
+ * no member here does. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,14 +18,14 @@ enum wait_kind {
         WAIT_PLAN,
         WAIT_OPERATION,
         WAIT_JOIN,
-        WAIT_NODES,  /* all members here have given what they have to: what goes between nodes is not done */
+        WAIT_NODES,  /* all members here have done their part: the exchange between nodes is not done */
         WAIT_MEMORY, /* the backend is at work on some memory of that rank */
         WAIT_SILENT, /* the daemon of another node, or of the coordinator, says nothing */
         WAIT_HELPER, /* the engine's process, here or on another node, does not answer its daemon */
 };
 
-/* One member that others wait for, or what is meant instead of one. Strings live until the next call into the
- * job layer. */
+/* One member that others wait for, or something else that they wait for. Strings live until the next call
+ * into the job layer. */
 struct job_wait {
         enum wait_kind kind;
         struct member *member;  /* the one that is missing; NULL: it has not come, or is not to blame */
@@ -37,7 +38,7 @@ struct job_wait {
         const char *process_state;
         const char *parameter;
         const char *host;  /* where it is; "": here */
-        const char *text;  /* WAIT_SILENT, WAIT_HELPER elsewhere: what is known; else "" */
+        const char *text;  /* WAIT_SILENT, WAIT_HELPER elsewhere: the known facts; else "" */
         uint64_t step;     /* WAIT_NODES: 0 for a plan or an operation */
         uint64_t sequence; /* of the operation */
         uint64_t since;    /* clock_now() at which the wait began */
@@ -52,9 +53,9 @@ struct looks {
 
 /* All that the job waits for now, at most `max`. */
 unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max);
-/* It is the reason for which that one, for nodes, lasts. */
+/* This wait is the reason why `nodes`, a wait for other nodes, lasts. */
 void wait_take_purpose(struct job_wait *wait, const struct job_wait *nodes);
-/* What is meant instead of a member, as in "waiting for …"; "" where it is one. */
+/* Names what the job waits for, as in "waiting for …", if that is no member; else "". */
 void wait_text(const struct job *job, const struct job_wait *wait, char text[WAIT_TEXT]);
 /* The engine's process on this node, if it does not answer. */
 unsigned helper_waits(const struct job *job, struct job_wait *waits, unsigned max);
@@ -64,7 +65,7 @@ unsigned memory_waits(struct job *job, struct job_wait *waits, unsigned max);
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max);
 /* Members, or nodes, without which the plan is not agreed, or the step not complete. */
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
-/* Members here that another node waits for, as far as nobody here waits for them. */
+/* Members here for which another node waits, except those that members here wait for, too. */
 unsigned wanted_waits(struct job *job, const struct want *want, struct job_wait *waits, unsigned max);
 /* Another node waits for that. */
 void job_want(struct job *job, const struct want *want);

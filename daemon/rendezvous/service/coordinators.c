@@ -13,9 +13,9 @@
 
 #define NEVER (UINT64_C(1) << 60) /* in a time that is counted from now */
 #define FIRST_MEMBERS 4u          /* for which there is room from the beginning */
-#define AGAIN 100000u             /* us: what is overdue and waits for something else is looked at so often */
+#define AGAIN 100000u             /* us between looks at a coordinator that is overdue and waits */
 
-/* What the engine of a node has published: kept for nodes that cannot be reached just then. */
+/* A table that the engine of a node has published: kept for nodes that cannot be reached just then. */
 struct publication {
         struct list link; /* the coordination's */
         uint32_t from;
@@ -166,7 +166,7 @@ static void publication_free(struct publication *publication) {
         free(publication);
 }
 
-/* Those of older communicators, and what that node has published before, are of no use any more. */
+/* Forgets the tables of older communicators, and an earlier one of that node: they are of no use any more. */
 static void coordination_forget(struct coordination *coordination, const struct generation *comm,
                                 uint32_t from) {
         struct publication *publication, *spare;
@@ -263,7 +263,7 @@ static struct list *coordination_find_place(struct coordination *coordination, b
         return &coordination->nodes;
 }
 
-/* What the others have published. */
+/* Gives the node the tables that the other nodes have published. */
 static void coordination_tell(struct coordination *coordination, struct attachment *attachment) {
         struct publication *publication;
 
@@ -330,7 +330,7 @@ static int coordinators_reserve(struct attachment *attachment, uint32_t members,
         return coordination_grow(coordination, world > all ? world : all, tracks, 0, refusal);
 }
 
-/* A coordinator that knows nobody else begins anew as well. */
+/* A node begins anew. A coordinator that has no other node begins anew as well. */
 static void coordinators_renew(struct attachment *attachment) {
         struct coordination *coordination = attachment->coordination;
 
@@ -349,7 +349,8 @@ static void coordinators_send(struct attachment *attachment, const struct report
         coordination_run(coordination);
 }
 
-/* Without memory for it the others wait for this node in vain, and it is expelled by name. */
+/* If there is no memory for the table, the other nodes wait for this node in vain, and it is expelled by
+ * name. */
 static void coordination_keep(struct coordination *coordination, const struct generation *comm, uint32_t from,
                               const void *table, size_t bytes) {
         struct publication *publication = malloc(sizeof(*publication) + bytes);
@@ -453,7 +454,7 @@ static void table_on_told(void *data, const struct hub_told *told) {
                 table->config.told(table->config.data, told);
 }
 
-/* Whoever waits for members is told where there are none. */
+/* Adds the hosts without members to an answer about a forming job. */
 static void table_on_complete(void *data, const void *job, struct hub_told *told) {
         const struct coordinators *table = data;
         const struct coordination *coordination = job;

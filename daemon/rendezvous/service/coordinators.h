@@ -2,14 +2,14 @@
 /*
  * The coordinators of one process, one for each job: the hub of nodes in the same process, and, through
  * stations.h, of nodes elsewhere. A job's coordinator is made when its first node attaches, and goes with its
- * last one. It knows of no job but by messages. Its memory is charged to the job's uid.
+ * last one. It knows the job only by messages. Its memory is charged to the job's uid.
  *
  * There are two kinds of tables. One is for jobs of this daemon alone: nothing between node and coordinator
- * is lost or late there, and nobody else can know of the job. The other is for jobs of a cluster: nodes may
- * be silent or unreachable, and may know more of a job than a coordinator that has just begun.
+ * is lost or late there, and no other process can know of the job. The other is for jobs of a cluster: nodes
+ * may be silent or unreachable, and may know more of a job than a coordinator that has just begun.
  *
- * Time comes from the owner: it is asked for when a message comes, and the owner calls coordinators_tick()
- * when the time has come that it was told of.
+ * The owner provides the time: coordinators ask it for the time when a message comes, and it calls
+ * coordinators_tick() at the time that due() has named.
  */
 #pragma once
 
@@ -35,8 +35,8 @@ struct coordinators_config {
         uint32_t nonce;               /* of this run, like the key: see struct coordinator_config */
         struct sha256 key;            /* of a cluster's run */
         void (*due)(void *data, uint64_t when); /* the next tick is due at that time; UINT64_MAX: none is */
-        /* Of a cluster, else NULL. The answer to coordinators_ask(); and the hosts that have no node of a job
-         * that waits for members, to be added to an answer. */
+        /* For a cluster, else NULL: `told` gets the answer to coordinators_ask(); `empty` adds to an answer
+         * the hosts that have no node of a job that waits for members. */
         void (*told)(void *data, const struct hub_told *told);
         void (*empty)(void *data, const struct hub_job *job, struct hub_told *told);
         void *data;
@@ -51,11 +51,11 @@ void coordinators_tick(struct coordinators *table);
 /* All jobs that are not at their end, one call for each. */
 void coordinators_each(const struct coordinators *table, void (*fn)(void *to, const struct hub_job *job),
                        void *to);
-/* A question of the daemon itself to all nodes of that job, see hub_ask(). False: there is no such job, or
- * too much is being asked already. */
+/* Asks all nodes of that job for the daemon itself, see hub_ask(). False: there is no such job, or too many
+ * questions are open. */
 bool coordinators_ask(struct coordinators *table, const struct hub_job *job, uint32_t id,
                       const void *question, size_t bytes);
 /* The job of that node is at its end. */
 bool coordinators_is_over(const struct attachment *attachment);
-/* The node may have missed what other nodes have published: it is said to it once more. */
+/* The node may have missed the tables of other nodes: gives it all of them once more. */
 void coordinators_repeat(struct attachment *attachment);

@@ -141,7 +141,7 @@ void inquiry_answer(struct inquiries *inquiries, struct attachment *from, uint32
         }
 }
 
-/* As if it had answered. A question of its own is nobody's. */
+/* Counts the node as if it had answered. A question of its own is dropped, with its answer. */
 void inquiry_forget(struct inquiries *inquiries, struct attachment *attachment, uint64_t now) {
         struct inquiry *inquiry, *spare;
         uint32_t i;

@@ -348,7 +348,7 @@ static const char *remote_take_tell(struct remote *remote, struct remote_job *jo
         return why;
 }
 
-/* What is about a job that is gone has been on its way meanwhile. */
+/* A frame about a job that is gone was on its way when the job went: it is dropped. */
 const char *remote_receive(struct remote *remote, enum post_kind kind, uint32_t about, const void *bytes,
                            size_t length) {
         struct remote_job *job = remote_find(remote, about);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The hub of this daemon's nodes whose coordinator is in another daemon. It knows no connection: the owner
- * says when there is one, passes frames both ways, and keeps what has to outlive the daemon.
+ * says when there is one, passes frames both ways, and keeps the place, which has to outlive the daemon.
  *
- * Without a connection nothing is said, and nothing is lost by that: nodes say everything again in each
+ * Without a connection no message goes out, and nothing is lost by that: nodes say everything again in each
  * heartbeat, and act by their own times meanwhile. With each new connection the jobs are named anew. A daemon
  * that has never been in the cluster has no address; its nodes attach all the same, and begin when it has
  * one.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemons whose nodes have their coordinators here: what comes from a connection goes to the coordinator
- * of the job that it is about, and what that says goes back. It knows no connection but by a pointer that the
- * owner gives it.
+ * The daemons whose nodes have their coordinators here. A frame from a connection goes to the coordinator of
+ * the job that it is about, and the coordinator's frames go back. A connection is known only by a pointer
+ * that the owner gives.
  *
  * A daemon whose connection is gone stays a station for as long as its nodes may stay in their generations;
  * their coordinators judge meanwhile by what they hear. If it connects again it finds its jobs as they were.
@@ -53,7 +53,8 @@ void stations_down(struct stations *table, void *peer);
 const char *stations_receive(struct stations *table, void *peer, enum post_kind kind, uint32_t about,
                              const void *bytes, size_t length);
 void stations_tick(struct stations *table);
-/* Daemons may speak for other users than before: they lose the jobs of those for whom they no longer do. */
+/* To be called when daemons may speak for other users than before: each loses the jobs of users for whom it
+ * no longer speaks. */
 void stations_check(struct stations *table);
 /* The hosts of connected daemons that may have that job, and have no node of it. */
 void stations_add_empty(const struct stations *table, const struct hub_job *job, struct hub_told *told);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Messages between daemons as bytes: protobuf-c with bounds. Pure: no socket, no log, and no memory but the
- * caller's. What is decoded obeys every limit, and is valid, so that a machine may take it as it is.
- * The fields are in peer.proto, limits and versions in PROTOCOL.md.
+ * caller's. A decoded message obeys every limit, and is valid, so that a machine may take it as it is. The
+ * fields are in peer.proto, limits and versions in PROTOCOL.md.
  */
 #pragma once
 

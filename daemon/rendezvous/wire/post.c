@@ -8,7 +8,7 @@
 
 #define DAY (UINT64_C(86400) * 1000000)
 
-/* What is one value on both sides, in both directions. */
+/* Fields that are one value in both structs, for encoding and decoding. */
 /* clang-format off */
 #define FIELDS_TIMES(X) \
         X(times.heartbeat, heartbeat) X(times.patience, patience) X(times.death, death) \

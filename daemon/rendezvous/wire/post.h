@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a node's daemon and the daemon of its coordinator say to each other on their connection, as bytes:
- * protobuf-c with bounds. Pure: no socket, no log, and no memory but the caller's. Each is the payload of a
- * frame with a type; frames about a job carry the number that the node's daemon has given to it on this
- * connection.
+ * Messages between a node's daemon and the daemon of its coordinator on their connection, as bytes:
+ * protobuf-c with bounds. Pure: no socket, no log, and no memory but the caller's. Each message is the
+ * payload of a frame with a type; frames about a job carry the number that the node's daemon has given to it
+ * on this connection.
  */
 #pragma once
 
@@ -16,12 +16,12 @@
 enum post_kind {
         POST_ARRIVAL = 64, /* node: here I am; first on each connection */
         POST_PLACE,        /* coordinator: the answer */
-        POST_ATTACH,       /* node: the number is that of this job; what follows about it may come at once */
-        POST_DETACH,       /* node: … no longer. Without payload */
+        POST_ATTACH,       /* node: the number is that of this job; frames about it may follow at once */
+        POST_DETACH,       /* node: it has left that job. Without payload */
         POST_ORDER,        /* coordinator: peer.h has the bytes; */
         POST_REPORT,       /* node: likewise */
         POST_REFUSED,      /* coordinator: it does not have this job, and the number means nothing any more */
-        POST_TABLE,        /* both: what the engine of a node publishes */
+        POST_TABLE,        /* both: a table that the engine of a node publishes */
         POST_ASK,          /* node: a question to all other nodes of the job; coordinator: another node's */
         POST_TELL,         /* node: a piece of its answer; coordinator: of the others' */
         POST_KINDS,        /* from here on: of a newer version, and skipped whenever it comes */
