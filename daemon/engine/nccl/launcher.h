@@ -3,7 +3,7 @@
  * have ended. It never waits for another process. */
 #pragma once
 
-#include "engine/nccl/shop.h"
+#include "engine/nccl/common.h"
 
 /* 0 or a negative errno. */
-int launcher_start(struct shop *shop, pthread_t *ret);
+int launcher_start(struct common *common, pthread_t *ret);

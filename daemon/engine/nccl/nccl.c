@@ -18,8 +18,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/nccl/launcher.h"
+#include "engine/nccl/reform.h"
 #include "engine/nccl/registrar.h"
-#include "engine/nccl/way.h"
 #include "engine/nccl/worker.h"
 #include "gradsync.pb-c.h"
 #include "proto/names.h"
@@ -34,7 +34,7 @@
 struct nccl_engine {
         struct engine engine;
         struct engine_ops ops; /* with the version of its library */
-        struct shop shop;
+        struct common common;
         pthread_t launcher;
         bool launching; /* the launcher has been started */
         bool failed;    /* failed() has been called */
@@ -50,7 +50,7 @@ static struct nccl_engine *nccl_of(const struct engine *engine) {
 static struct communicator *nccl_find(const struct nccl_engine *nccl, uint64_t id) {
         struct communicator *comm;
 
-        list_for_each(comm, &nccl->shop.comms, link)
+        list_for_each(comm, &nccl->common.comms, link)
                 if (comm->id == id && comm->state < COMMUNICATOR_ABORTED)
                         return comm;
         return NULL;
@@ -59,7 +59,7 @@ static struct communicator *nccl_find(const struct nccl_engine *nccl, uint64_t i
 /* ---- memory ---- */
 
 static void news_init(struct news *news, enum news_kind kind, struct communicator *comm,
-                      struct shop_memory *memory) {
+                      struct common_memory *memory) {
         *news = (struct news){ .kind = kind, .comm = comm, .memory = memory };
         list_init(&news->link);
 }
@@ -67,7 +67,7 @@ static void news_init(struct news *news, enum news_kind kind, struct communicato
 static bool nccl_any_works(const struct nccl_engine *nccl) {
         const struct communicator *comm;
 
-        list_for_each(comm, &nccl->shop.comms, link)
+        list_for_each(comm, &nccl->common.comms, link)
                 if (comm->state == COMMUNICATOR_WORKING)
                         return true;
         return false;
@@ -75,36 +75,36 @@ static bool nccl_any_works(const struct nccl_engine *nccl) {
 
 static int nccl_share(struct engine *engine, uint64_t id, const struct engine_memory *what) {
         struct nccl_engine *nccl = nccl_of(engine);
-        struct shop_memory *memory = calloc(1, sizeof(*memory));
+        struct common_memory *memory = calloc(1, sizeof(*memory));
 
         if (memory == NULL)
                 return -ENOMEM;
-        *memory = (struct shop_memory){ .id = id,
-                                        .address = (uint64_t)(uintptr_t)what->address,
-                                        .bytes = what->bytes };
+        *memory = (struct common_memory){ .id = id,
+                                          .address = (uint64_t)(uintptr_t)what->address,
+                                          .bytes = what->bytes };
         list_init(&memory->registrations);
         news_init(&memory->shared, NEWS_SHARED, NULL, memory);
         news_init(&memory->unshared, NEWS_UNSHARED, NULL, memory);
-        pthread_mutex_lock(&nccl->shop.lock);
-        bool later = registrar_is_of_use(&nccl->shop) && nccl_any_works(nccl);
+        pthread_mutex_lock(&nccl->common.lock);
+        bool later = registrar_is_of_use(&nccl->common) && nccl_any_works(nccl);
         memory->pending = later;
-        nccl->shop.unregistered = true;
-        list_append(&nccl->shop.memories, &memory->link);
-        pthread_cond_signal(&nccl->shop.work);
-        pthread_mutex_unlock(&nccl->shop.lock);
+        nccl->common.unregistered = true;
+        list_append(&nccl->common.memories, &memory->link);
+        pthread_cond_signal(&nccl->common.work);
+        pthread_mutex_unlock(&nccl->common.lock);
         return later;
 }
 
-static struct shop_memory *nccl_memory(const struct nccl_engine *nccl, uint64_t id) {
-        struct shop_memory *memory;
+static struct common_memory *nccl_memory(const struct nccl_engine *nccl, uint64_t id) {
+        struct common_memory *memory;
 
-        list_for_each(memory, &nccl->shop.memories, link)
+        list_for_each(memory, &nccl->common.memories, link)
                 if (memory->id == id && !memory->unwanted)
                         return memory;
         return NULL;
 }
 
-static void memory_drop(struct shop_memory *memory) {
+static void memory_drop(struct common_memory *memory) {
         list_remove(&memory->link);
         list_remove(&memory->shared.link);
         list_remove(&memory->unshared.link);
@@ -113,32 +113,32 @@ static void memory_drop(struct shop_memory *memory) {
 
 static bool nccl_unshare(struct engine *engine, uint64_t id) {
         struct nccl_engine *nccl = nccl_of(engine);
-        struct shop_memory *memory;
+        struct common_memory *memory;
         bool gone = true;
 
-        pthread_mutex_lock(&nccl->shop.lock);
+        pthread_mutex_lock(&nccl->common.lock);
         memory = nccl_memory(nccl, id);
         if (memory != NULL && registrar_is_free(memory)) {
                 memory_drop(memory);
         } else if (memory != NULL) {
                 list_remove(&memory->shared.link);
-                memory->unwanted = nccl->shop.unregistered = true;
+                memory->unwanted = nccl->common.unregistered = true;
                 memory->pending = gone = false;
-                pthread_cond_signal(&nccl->shop.work);
+                pthread_cond_signal(&nccl->common.work);
         }
-        pthread_mutex_unlock(&nccl->shop.lock);
+        pthread_mutex_unlock(&nccl->common.lock);
         return gone;
 }
 
 /* ---- making and ending ---- */
 
-static struct communicator *communicator_new(struct shop *shop, const struct engine_build *build) {
+static struct communicator *communicator_new(struct common *common, const struct engine_build *build) {
         struct communicator *comm = calloc(1, sizeof(*comm));
 
         if (comm == NULL)
                 return NULL;
         list_init(&comm->link);
-        comm->shop = shop;
+        comm->common = common;
         comm->id = build->comm;
         comm->n_nodes = build->n_nodes;
         comm->self = build->self;
@@ -163,16 +163,16 @@ static struct communicator *communicator_new(struct shop *shop, const struct eng
 }
 
 static int nccl_begin(struct nccl_engine *nccl, struct communicator *comm, uint64_t older) {
-        pthread_mutex_lock(&nccl->shop.lock);
-        way_begin(comm, older != 0 ? nccl_find(nccl, older) : NULL);
-        pthread_mutex_unlock(&nccl->shop.lock);
+        pthread_mutex_lock(&nccl->common.lock);
+        reform_begin(comm, older != 0 ? nccl_find(nccl, older) : NULL);
+        pthread_mutex_unlock(&nccl->common.lock);
         int r = communicator_start(comm);
-        pthread_mutex_lock(&nccl->shop.lock);
+        pthread_mutex_lock(&nccl->common.lock);
         if (r == 0)
-                list_append(&nccl->shop.comms, &comm->link);
+                list_append(&nccl->common.comms, &comm->link);
         else
-                way_end(comm);
-        pthread_mutex_unlock(&nccl->shop.lock);
+                reform_end(comm);
+        pthread_mutex_unlock(&nccl->common.lock);
         return r;
 }
 
@@ -183,7 +183,7 @@ static int nccl_build(struct engine *engine, const struct engine_build *build) {
 
         if (build->n_lanes == 0 || build->n_lanes > NCCL_LANES || build->n_nodes < 2)
                 return -EINVAL;
-        comm = communicator_new(&nccl->shop, build);
+        comm = communicator_new(&nccl->common, build);
         if (comm != NULL && comm->name != NULL && comm->node != NULL && comm->table != NULL &&
             comm->learned != NULL && comm->transport != NULL)
                 r = nccl_begin(nccl, comm, build->older);
@@ -198,7 +198,7 @@ static int nccl_learn(struct engine *engine, uint64_t id, uint32_t rank, const v
         struct table heard;
         int r = table_get(&heard, table, bytes) ? 0 : -EINVAL;
 
-        pthread_mutex_lock(&nccl->shop.lock);
+        pthread_mutex_lock(&nccl->common.lock);
         comm = nccl_find(nccl, id);
         if (comm == NULL || rank >= comm->n_nodes || rank == comm->self)
                 r = -EINVAL;
@@ -206,9 +206,9 @@ static int nccl_learn(struct engine *engine, uint64_t id, uint32_t rank, const v
                 comm->table[rank] = heard;
                 comm->learned[rank] = true;
                 comm->n_learned++;
-                pthread_cond_broadcast(&nccl->shop.change);
+                pthread_cond_broadcast(&nccl->common.change);
         }
-        pthread_mutex_unlock(&nccl->shop.lock);
+        pthread_mutex_unlock(&nccl->common.lock);
         return r;
 }
 
@@ -235,15 +235,15 @@ static void nccl_end(struct engine *engine, uint64_t id, enum communicator_state
         struct nccl_engine *nccl = nccl_of(engine);
         struct communicator *comm;
 
-        pthread_mutex_lock(&nccl->shop.lock);
+        pthread_mutex_lock(&nccl->common.lock);
         comm = nccl_find(nccl, id);
         if (comm != NULL) {
                 communicator_forget(comm);
-                comm->deadline = clock_now() + nccl->shop.config.ending * USEC_PER_MSEC;
+                comm->deadline = clock_now() + nccl->common.config.ending * USEC_PER_MSEC;
                 communicator_set_state(comm, how);
                 nccl_set_timer(nccl, true);
         }
-        pthread_mutex_unlock(&nccl->shop.lock);
+        pthread_mutex_unlock(&nccl->common.lock);
 }
 
 static void nccl_drop(struct engine *engine, uint64_t id) {
@@ -289,7 +289,7 @@ static bool nccl_can(const struct engine *engine, unsigned dtype, enum engine_re
 
 static int flight_fill_payload(const struct nccl_engine *nccl, struct flight *flight,
                                const struct engine_piece *piece) {
-        const struct shop_memory *memory = nccl_memory(nccl, piece->memory);
+        const struct common_memory *memory = nccl_memory(nccl, piece->memory);
         uint64_t bytes = piece->elements * dtype_size(piece->dtype);
 
         if (memory == NULL || bytes > memory->bytes || piece->input > memory->bytes - bytes ||
@@ -331,7 +331,7 @@ static int nccl_launch(struct engine *engine, const struct engine_launch *launch
         struct communicator *comm;
         int r = -EINVAL;
 
-        pthread_mutex_lock(&nccl->shop.lock);
+        pthread_mutex_lock(&nccl->common.lock);
         comm = nccl_find(nccl, launch->comm);
         if (comm != NULL && comm->state == COMMUNICATOR_BROKEN) {
                 r = 0; /* it is about to be aborted */
@@ -343,11 +343,11 @@ static int nccl_launch(struct engine *engine, const struct engine_launch *launch
                                                                     : -EINVAL;
                 if (r == 0) {
                         flight->windowed = comm->windowed && !flight->is_vote && flight_suits_window(flight);
-                        list_append(&nccl->shop.queue, &flight->news.link);
-                        pthread_cond_signal(&nccl->shop.work);
+                        list_append(&nccl->common.queue, &flight->news.link);
+                        pthread_cond_signal(&nccl->common.work);
                 }
         }
-        pthread_mutex_unlock(&nccl->shop.lock);
+        pthread_mutex_unlock(&nccl->common.lock);
         return r;
 }
 
@@ -394,12 +394,12 @@ static void communicator_warn(const struct communicator *comm) {
 }
 
 static void communicator_log_made(const struct communicator *comm) {
-        static const char *const of[] = { [WAY_INIT] = "",
-                                          [WAY_SHRINK] = " as a part of the one before",
-                                          [WAY_GROW] = " as an extension of the one before" };
+        static const char *const of[] = { [REFORM_NONE] = "",
+                                          [REFORM_SHRINK] = " as a part of the one before",
+                                          [REFORM_GROW] = " as an extension of the one before" };
 
         log_info("job %s: NCCL connects %u nodes%s%s, in %" PRIu64 " ms", comm->name, comm->n_nodes,
-                 of[comm->table[0].way], comm->windowed ? ", with windows for small sums" : "",
+                 of[comm->table[0].reform], comm->windowed ? ", with windows for small sums" : "",
                  comm->took / USEC_PER_MSEC);
 }
 
@@ -425,9 +425,9 @@ static void nccl_deliver_unreachable(const struct nccl_engine *nccl, const struc
 
 /* Frees a communicator that has ended, and of which no news is left. */
 static void nccl_forget(struct nccl_engine *nccl, struct communicator *comm) {
-        pthread_mutex_lock(&nccl->shop.lock);
+        pthread_mutex_lock(&nccl->common.lock);
         list_remove(&comm->link);
-        pthread_mutex_unlock(&nccl->shop.lock);
+        pthread_mutex_unlock(&nccl->common.lock);
         communicator_free(comm);
 }
 
@@ -446,12 +446,12 @@ static void nccl_deliver_ended(struct nccl_engine *nccl, struct communicator *co
                 nccl->engine.events->aborted(nccl->engine.owner, id);
 }
 
-static void nccl_deliver_unshared(struct nccl_engine *nccl, struct shop_memory *memory) {
+static void nccl_deliver_unshared(struct nccl_engine *nccl, struct common_memory *memory) {
         uint64_t id = memory->id;
 
-        pthread_mutex_lock(&nccl->shop.lock);
+        pthread_mutex_lock(&nccl->common.lock);
         memory_drop(memory);
-        pthread_mutex_unlock(&nccl->shop.lock);
+        pthread_mutex_unlock(&nccl->common.lock);
         nccl->engine.events->unshared(nccl->engine.owner, id);
 }
 
@@ -477,12 +477,12 @@ static void nccl_deliver(struct nccl_engine *nccl, struct news *news) {
 static struct news *nccl_next(struct nccl_engine *nccl) {
         struct news *news = NULL;
 
-        pthread_mutex_lock(&nccl->shop.lock);
-        if (!list_empty(&nccl->shop.news)) {
-                news = list_entry(nccl->shop.news.next, struct news, link);
+        pthread_mutex_lock(&nccl->common.lock);
+        if (!list_empty(&nccl->common.news)) {
+                news = list_entry(nccl->common.news.next, struct news, link);
                 list_remove(&news->link);
         }
-        pthread_mutex_unlock(&nccl->shop.lock);
+        pthread_mutex_unlock(&nccl->common.lock);
         return news;
 }
 
@@ -493,13 +493,13 @@ static void nccl_look_at_deadlines(struct nccl_engine *nccl) {
         bool ending = false;
         char why[512];
 
-        list_for_each(comm, &nccl->shop.comms, link) {
+        list_for_each(comm, &nccl->common.comms, link) {
                 ending |= comm->state >= COMMUNICATOR_ABORTED;
                 if (comm->state < COMMUNICATOR_ABORTED || clock_now() < comm->deadline)
                         continue;
                 snprintf(why, sizeof(why), "job %s: NCCL has not ended a communicator for %u ms", comm->name,
-                         nccl->shop.config.ending);
-                shop_fail(&nccl->shop, why);
+                         nccl->common.config.ending);
+                common_fail(&nccl->common, why);
         }
         if (!ending)
                 nccl_set_timer(nccl, false);
@@ -510,17 +510,17 @@ static void nccl_dispatch(struct engine *engine) {
         struct news *news;
         uint64_t ignored;
 
-        (void)!read(nccl->shop.wake, &ignored, sizeof(ignored));
+        (void)!read(nccl->common.wake, &ignored, sizeof(ignored));
         (void)!read(nccl->timer, &ignored, sizeof(ignored));
         while ((news = nccl_next(nccl)) != NULL)
                 nccl_deliver(nccl, news);
-        pthread_mutex_lock(&nccl->shop.lock);
+        pthread_mutex_lock(&nccl->common.lock);
         nccl_look_at_deadlines(nccl);
-        bool failed = nccl->shop.failure[0] != '\0' && !nccl->failed;
+        bool failed = nccl->common.failure[0] != '\0' && !nccl->failed;
         nccl->failed |= failed;
-        pthread_mutex_unlock(&nccl->shop.lock);
-        if (failed && nccl->shop.config.failed != NULL)
-                nccl->shop.config.failed(nccl->shop.config.owner, nccl->shop.failure);
+        pthread_mutex_unlock(&nccl->common.lock);
+        if (failed && nccl->common.config.failed != NULL)
+                nccl->common.config.failed(nccl->common.config.owner, nccl->common.failure);
 }
 
 static int nccl_fd(const struct engine *engine) {
@@ -528,12 +528,12 @@ static int nccl_fd(const struct engine *engine) {
 }
 
 static const char *nccl_version(const struct engine *engine) {
-        return nccl_of(engine)->shop.gpu.nccl.text;
+        return nccl_of(engine)->common.gpu.nccl.text;
 }
 
 /* Lists which of the library's newer functions are used, and which are not there. */
 static void nccl_list_abilities(struct nccl_engine *nccl) {
-        const struct nccl *library = &nccl->shop.gpu.nccl;
+        const struct nccl *library = &nccl->common.gpu.nccl;
         char *to = nccl->abilities;
 
 #define NCCL_ABILITY(member, name, since, arguments)                                                         \
@@ -546,7 +546,7 @@ static void nccl_list_abilities(struct nccl_engine *nccl) {
 static void nccl_describe(const struct engine *engine, struct engine_description *ret) {
         const struct nccl_engine *nccl = nccl_of(engine);
 
-        *ret = (struct engine_description){ .library = nccl->shop.gpu.nccl.path,
+        *ret = (struct engine_description){ .library = nccl->common.gpu.nccl.path,
                                             .abilities = nccl->abilities };
 }
 
@@ -555,7 +555,7 @@ static bool nccl_view(struct engine *engine, uint64_t id, struct engine_view *re
         const struct communicator *comm;
 
         *ret = (struct engine_view){ 0 };
-        pthread_mutex_lock(&nccl->shop.lock);
+        pthread_mutex_lock(&nccl->common.lock);
         comm = nccl_find(nccl, id);
         bool works = comm != NULL && comm->state == COMMUNICATOR_WORKING;
         if (works)
@@ -570,7 +570,7 @@ static bool nccl_view(struct engine *engine, uint64_t id, struct engine_view *re
                 snprintf(peer->transport, sizeof(peer->transport), "%s", comm->transport[rank]);
                 ret->n_peers++;
         }
-        pthread_mutex_unlock(&nccl->shop.lock);
+        pthread_mutex_unlock(&nccl->common.lock);
         return works;
 }
 
@@ -607,9 +607,9 @@ static int nccl_watch(const struct nccl_engine *nccl, int fd) {
  * must fit side by side. A thread block takes most of a multiprocessor. Each lane needs a queue, and the
  * backend has some of its own.
  */
-static uint32_t nccl_most(const struct shop *shop) {
-        unsigned ctas = shop->config.ctas > 0 ? shop->config.ctas : CTAS_AT_MOST;
-        uint32_t room = (uint32_t)shop->gpu.processors / (ctas * LANES_OF_JOB);
+static uint32_t nccl_most(const struct common *common) {
+        unsigned ctas = common->config.ctas > 0 ? common->config.ctas : CTAS_AT_MOST;
+        uint32_t room = (uint32_t)common->gpu.processors / (ctas * LANES_OF_JOB);
         uint32_t queues = (QUEUES - QUEUES_OF_OTHERS) / LANES_OF_JOB;
 
         if (room > queues)
@@ -619,22 +619,22 @@ static uint32_t nccl_most(const struct shop *shop) {
 
 static int nccl_start(struct nccl_engine *nccl, const struct nccl_engine_config *config, char *error,
                       size_t size) {
-        struct shop *shop = &nccl->shop;
-        int r = gpu_open(&shop->gpu, config->uuid, config->driver, config->library, error, size);
+        struct common *common = &nccl->common;
+        int r = gpu_open(&common->gpu, config->uuid, config->driver, config->library, error, size);
 
         if (r < 0)
                 return r;
-        nccl->ops.kin = (uint32_t)shop->gpu.nccl.version;
-        nccl->ops.most = nccl_most(shop);
+        nccl->ops.kin = (uint32_t)common->gpu.nccl.version;
+        nccl->ops.most = nccl_most(common);
         nccl_list_abilities(nccl);
         nccl->epoll = epoll_create1(EPOLL_CLOEXEC);
-        shop->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        common->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         nccl->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-        r = nccl->epoll >= 0 ? nccl_watch(nccl, shop->wake) : -errno;
+        r = nccl->epoll >= 0 ? nccl_watch(nccl, common->wake) : -errno;
         if (r == 0)
                 r = nccl_watch(nccl, nccl->timer);
         if (r == 0)
-                r = launcher_start(shop, &nccl->launcher);
+                r = launcher_start(common, &nccl->launcher);
         nccl->launching = r == 0;
         if (r < 0)
                 snprintf(error, size, "the engine for NCCL cannot start: %s", strerror(-r));
@@ -648,17 +648,17 @@ int nccl_open(const struct nccl_engine_config *config, struct engine **ret, char
                 return -ENOMEM;
         nccl->ops = nccl_ops;
         nccl->engine.ops = &nccl->ops;
-        nccl->shop.config = *config;
-        snprintf(nccl->shop.host, sizeof(nccl->shop.host), "%s", config->host);
-        nccl->epoll = nccl->timer = nccl->shop.wake = -1;
-        list_init(&nccl->shop.memories);
-        list_init(&nccl->shop.comms);
-        list_init(&nccl->shop.gear);
-        list_init(&nccl->shop.queue);
-        list_init(&nccl->shop.news);
-        pthread_mutex_init(&nccl->shop.lock, NULL);
-        pthread_cond_init(&nccl->shop.work, NULL);
-        pthread_cond_init(&nccl->shop.change, NULL);
+        nccl->common.config = *config;
+        snprintf(nccl->common.host, sizeof(nccl->common.host), "%s", config->host);
+        nccl->epoll = nccl->timer = nccl->common.wake = -1;
+        list_init(&nccl->common.memories);
+        list_init(&nccl->common.comms);
+        list_init(&nccl->common.resources);
+        list_init(&nccl->common.queue);
+        list_init(&nccl->common.news);
+        pthread_mutex_init(&nccl->common.lock, NULL);
+        pthread_cond_init(&nccl->common.work, NULL);
+        pthread_cond_init(&nccl->common.change, NULL);
         int r = nccl_start(nccl, config, error, size);
         if (r == 0)
                 *ret = &nccl->engine;
@@ -672,22 +672,22 @@ int nccl_open(const struct nccl_engine_config *config, struct engine **ret, char
 static void nccl_wait_for_ends(struct nccl_engine *nccl) {
         struct communicator *comm, *spare;
 
-        list_for_each(comm, &nccl->shop.comms, link) {
+        list_for_each(comm, &nccl->common.comms, link) {
                 assert(comm->state == COMMUNICATOR_DROPPED || comm->told);
                 communicator_join(comm);
         }
-        list_init(&nccl->shop.news);
-        list_for_each_safe(comm, spare, &nccl->shop.comms, link)
+        list_init(&nccl->common.news);
+        list_for_each_safe(comm, spare, &nccl->common.comms, link)
                 nccl_forget(nccl, comm);
 }
 
 static void nccl_stop(struct nccl_engine *nccl) {
         if (!nccl->launching)
                 return;
-        pthread_mutex_lock(&nccl->shop.lock);
-        nccl->shop.stop = true;
-        pthread_cond_signal(&nccl->shop.work);
-        pthread_mutex_unlock(&nccl->shop.lock);
+        pthread_mutex_lock(&nccl->common.lock);
+        nccl->common.stop = true;
+        pthread_cond_signal(&nccl->common.work);
+        pthread_mutex_unlock(&nccl->common.lock);
         pthread_join(nccl->launcher, NULL);
 }
 
@@ -698,13 +698,13 @@ void nccl_close(struct engine *engine) {
                 return;
         nccl_stop(nccl);
         nccl_wait_for_ends(nccl);
-        assert(list_empty(&nccl->shop.memories));
-        gpu_close(&nccl->shop.gpu);
+        assert(list_empty(&nccl->common.memories));
+        gpu_close(&nccl->common.gpu);
         fd_close(nccl->timer);
-        fd_close(nccl->shop.wake);
+        fd_close(nccl->common.wake);
         fd_close(nccl->epoll);
-        pthread_cond_destroy(&nccl->shop.change);
-        pthread_cond_destroy(&nccl->shop.work);
-        pthread_mutex_destroy(&nccl->shop.lock);
+        pthread_cond_destroy(&nccl->common.change);
+        pthread_cond_destroy(&nccl->common.work);
+        pthread_mutex_destroy(&nccl->common.lock);
         free(nccl);
 }

@@ -8,17 +8,17 @@
  */
 #pragma once
 
-#include "engine/nccl/shop.h"
+#include "engine/nccl/common.h"
 
-static inline bool registrar_is_of_use(const struct shop *shop) {
-        return shop->gpu.nccl.register_buffer != NULL && shop->gpu.nccl.deregister != NULL;
+static inline bool registrar_is_of_use(const struct common *common) {
+        return common->gpu.nccl.register_buffer != NULL && common->gpu.nccl.deregister != NULL;
 }
 
 /* For the worker of a communicator that is being made: registers all memory that there is when it returns. */
 void registrar_begin(struct communicator *comm);
 /* For the launcher: registers and deregisters memory that has come, or is unwanted, since the last call. */
-void registrar_run(struct shop *shop);
+void registrar_run(struct common *common);
 /* For the worker: forgets the registrations of a communicator of which NCCL has nothing any more. */
 void registrar_end(struct communicator *comm);
 /* Whether no communicator has the memory registered, or is about to. */
-bool registrar_is_free(const struct shop_memory *memory);
+bool registrar_is_free(const struct common_memory *memory);

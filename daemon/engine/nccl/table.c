@@ -27,7 +27,7 @@ void table_put(const struct table *table, unsigned char to[TABLE_BYTES]) {
         to = table_put_bytes(to, table->host, TABLE_HOST);
         *to++ = table->has_id;
         to = table_put_bytes(to, &table->id, sizeof(table->id));
-        *to++ = (unsigned char)table->way;
+        *to++ = (unsigned char)table->reform;
         *to++ = (unsigned char)((table->shrinks ? TABLE_SHRINKS : 0) | (table->grows ? TABLE_GROWS : 0));
         to = table_put_bytes(to, table->older, TABLE_OLDER);
         table_put_bytes(to, &table->n_older, sizeof(table->n_older));
@@ -37,7 +37,7 @@ bool table_get(struct table *ret, const void *from, size_t bytes) {
         const unsigned char *at = from;
         uint32_t version;
 
-        *ret = (struct table){ .way = WAY_INIT };
+        *ret = (struct table){ .reform = REFORM_NONE };
         if (bytes != TABLE_BYTES || memcmp(at, table_mark, sizeof(table_mark)) != 0)
                 return false;
         at = table_get_bytes(&version, at + sizeof(table_mark), sizeof(version));
@@ -46,12 +46,12 @@ bool table_get(struct table *ret, const void *from, size_t bytes) {
         ret->version = (int)(version & INT32_MAX);
         ret->has_id = *at++ != 0;
         at = table_get_bytes(&ret->id, at, sizeof(ret->id));
-        unsigned char way = *at++, abilities = *at++;
-        ret->way = (enum way)way;
+        unsigned char reform = *at++, abilities = *at++;
+        ret->reform = (enum reform)reform;
         ret->shrinks = (abilities & TABLE_SHRINKS) != 0;
         ret->grows = (abilities & TABLE_GROWS) != 0;
         at = table_get_bytes(ret->older, at, TABLE_OLDER);
         table_get_bytes(&ret->n_older, at, sizeof(ret->n_older));
         return ret->uuid[CUDA_UUID_TEXT - 1] == '\0' && ret->host[TABLE_HOST - 1] == '\0' &&
-               ret->version > 0 && way <= WAY_GROW && ret->older[TABLE_OLDER - 1] == '\0';
+               ret->version > 0 && reform <= REFORM_GROW && ret->older[TABLE_OLDER - 1] == '\0';
 }

@@ -12,16 +12,16 @@
 #define TABLE_HOST 65u
 #define TABLE_OLDER 512u
 
-/* See way.h. */
-enum way { WAY_INIT, WAY_SHRINK, WAY_GROW };
+/* How a communicator is made: anew, or of the older one; see reform.h. */
+enum reform { REFORM_NONE, REFORM_SHRINK, REFORM_GROW };
 
 struct table {
         int version; /* version of the rank's NCCL */
         char uuid[CUDA_UUID_TEXT];
         char host[TABLE_HOST]; /* nccl_engine_config.host, cut to that length */
-        bool has_id;           /* rank 0 has one, also if the way needs none */
+        bool has_id;           /* rank 0 has one, also if it is not needed */
         struct nccl_id id;
-        enum way way;            /* rank 0's is the one that all ranks go */
+        enum reform reform;      /* rank 0's counts for all ranks */
         bool shrinks, grows;     /* whether the rank's NCCL does that */
         char older[TABLE_OLDER]; /* name of a communicator that it has and that may be used; "" if none */
         uint32_t n_older;        /* number of nodes of that one */

@@ -18,12 +18,12 @@ static off_t log_size(int fd) {
 void transports_begin(struct communicator *comm) {
         struct communicator *other;
 
-        pthread_mutex_lock(&comm->shop->lock);
-        comm->log_from = log_size(comm->shop->config.log);
-        list_for_each(other, &comm->shop->comms, link)
+        pthread_mutex_lock(&comm->common->lock);
+        comm->log_from = log_size(comm->common->config.log);
+        list_for_each(other, &comm->common->comms, link)
                 if (other != comm && other->state == COMMUNICATOR_FORMING)
                         other->log_mixed = comm->log_mixed = true;
-        pthread_mutex_unlock(&comm->shop->lock);
+        pthread_mutex_unlock(&comm->common->lock);
 }
 
 /* Takes the kind and the way, "NET/Socket", without the rest. The name also has "/GDRDMA" if the network
@@ -74,13 +74,13 @@ static void transports_take(struct communicator *comm, const char *line) {
 }
 
 void transports_end(struct communicator *comm) {
-        off_t end = log_size(comm->shop->config.log), bytes = end - comm->log_from;
+        off_t end = log_size(comm->common->config.log), bytes = end - comm->log_from;
         char *text = NULL;
 
         if (comm->log_mixed || bytes <= 0 || bytes > READ_AT_MOST)
                 return;
         text = malloc((size_t)bytes + 1);
-        ssize_t n = text != NULL ? pread(comm->shop->config.log, text, (size_t)bytes, comm->log_from) : -1;
+        ssize_t n = text != NULL ? pread(comm->common->config.log, text, (size_t)bytes, comm->log_from) : -1;
         if (n > 0) {
                 char *rest;
 

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "engine/nccl/shop.h"
+#include "engine/nccl/common.h"
 
 /* Called before a communicator is made. */
 void transports_begin(struct communicator *comm);

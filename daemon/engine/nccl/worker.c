@@ -2,61 +2,61 @@
 #include "engine/nccl/worker.h"
 
 #include "base/thread.h"
-#include "engine/nccl/end.h"
 #include "engine/nccl/form.h"
-#include "engine/nccl/gear.h"
+#include "engine/nccl/reform.h"
 #include "engine/nccl/registrar.h"
-#include "engine/nccl/way.h"
+#include "engine/nccl/resources.h"
+#include "engine/nccl/teardown.h"
 
 static bool communicator_is_last(const struct communicator *comm) {
         const struct communicator *other;
 
-        list_for_each(other, &comm->shop->comms, link)
+        list_for_each(other, &comm->common->comms, link)
                 if (!other->over)
                         return false;
         return true;
 }
 
-/* Takes the gear from the lanes once the launcher has left the communicator. The lock is held. */
+/* Takes the resources from the lanes once the launcher has left the communicator. The lock is held. */
 static void communicator_strip(struct communicator *comm) {
         while (comm->busy > 0)
-                pthread_cond_wait(&comm->shop->change, &comm->shop->lock);
+                pthread_cond_wait(&comm->common->change, &comm->common->lock);
         for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
-                gear_leave(&comm->lane[lane], comm->shop);
+                resources_leave(&comm->lane[lane], comm->common);
         comm->over = true;
-        pthread_cond_broadcast(&comm->shop->change);
+        pthread_cond_broadcast(&comm->common->change);
         if (communicator_is_last(comm))
-                gear_free(comm->shop);
+                resources_free(comm->common);
 }
 
 /* Queues NEWS_QUIET. Callers that wait for the communicator's end may go on, although it is still to be
  * freed. */
 static void communicator_hush(struct communicator *comm) {
-        pthread_mutex_lock(&comm->shop->lock);
-        shop_tell(comm->shop, &comm->quiet);
-        pthread_mutex_unlock(&comm->shop->lock);
+        pthread_mutex_lock(&comm->common->lock);
+        common_tell(comm->common, &comm->quiet);
+        pthread_mutex_unlock(&comm->common->lock);
 }
 
 static void *communicator_main(void *data) {
         struct communicator *comm = data;
-        struct shop *shop = comm->shop;
+        struct common *common = comm->common;
 
-        gpu_enter(&shop->gpu);
+        gpu_enter(&common->gpu);
         form_communicator(comm);
-        pthread_mutex_lock(&shop->lock);
-        way_end(comm);
+        pthread_mutex_lock(&common->lock);
+        reform_end(comm);
         while (comm->state < COMMUNICATOR_ABORTED || comm->calls > 0 || comm->lent)
-                pthread_cond_wait(&shop->change, &shop->lock);
+                pthread_cond_wait(&common->change, &common->lock);
         bool abort = comm->state == COMMUNICATOR_ABORTED;
-        pthread_mutex_unlock(&shop->lock);
-        if (abort && end_revoke(comm))
+        pthread_mutex_unlock(&common->lock);
+        if (abort && teardown_revoke(comm))
                 communicator_hush(comm);
-        end_communicator(comm, abort);
-        pthread_mutex_lock(&shop->lock);
+        teardown(comm, abort);
+        pthread_mutex_lock(&common->lock);
         communicator_strip(comm);
         registrar_end(comm);
-        shop_tell(shop, &comm->ended);
-        pthread_mutex_unlock(&shop->lock);
+        common_tell(common, &comm->ended);
+        pthread_mutex_unlock(&common->lock);
         return NULL;
 }
 

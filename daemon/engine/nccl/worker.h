@@ -2,7 +2,7 @@
 /* The thread of a communicator, which makes the communicator, waits, and ends it. */
 #pragma once
 
-#include "engine/nccl/shop.h"
+#include "engine/nccl/common.h"
 
 /* 0 or a negative errno. */
 int communicator_start(struct communicator *comm);

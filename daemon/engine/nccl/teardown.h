@@ -2,7 +2,7 @@
 /* Ends a communicator, by its worker. */
 #pragma once
 
-#include "engine/nccl/shop.h"
+#include "engine/nccl/common.h"
 
 /*
  * Ends the work that is under way, whatever the other ranks do, and frees nothing (ncclCommRevoke, from
@@ -10,7 +10,7 @@
  * still touch memory, because it was not made, or because NCCL cannot revoke, fails, or takes half of the
  * time that the end may take. Both functions may take for ever. The lock is not held.
  */
-bool end_revoke(struct communicator *comm);
+bool teardown_revoke(struct communicator *comm);
 /* Ends a communicator; nothing of it is left on the GPU then. It may have been made in part only. `abort`:
  * whatever the other ranks do; else they end it, too, and nothing is under way. */
-void end_communicator(struct communicator *comm, bool abort);
+void teardown(struct communicator *comm, bool abort);

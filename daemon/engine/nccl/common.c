@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/nccl/shop.h"
+#include "engine/nccl/common.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ void communicator_set_state(struct communicator *comm, enum communicator_state s
         if (state <= comm->state)
                 return;
         comm->state = state;
-        pthread_cond_broadcast(&comm->shop->change);
+        pthread_cond_broadcast(&comm->common->change);
 }
 
 void communicator_break(struct communicator *comm, uint32_t suspect, const char *why) {
@@ -24,9 +24,9 @@ void communicator_break(struct communicator *comm, uint32_t suspect, const char 
         bool working = comm->state == COMMUNICATOR_WORKING;
         comm->suspect = suspect;
         snprintf(comm->error, sizeof(comm->error), "%s", why);
-        comm->shop->windowless |= comm->registers;
+        comm->common->windowless |= comm->registers;
         communicator_set_state(comm, COMMUNICATOR_BROKEN);
-        shop_tell(comm->shop, working ? &comm->unreachable : &comm->built);
+        common_tell(comm->common, working ? &comm->unreachable : &comm->built);
 }
 
 bool communicator_is_wanted(struct communicator *comm, uint64_t deadline) {
@@ -44,23 +44,23 @@ void communicator_free(struct communicator *comm) {
         free(comm);
 }
 
-void shop_tell(struct shop *shop, struct news *news) {
-        list_append(&shop->news, &news->link);
-        eventfd_write(shop->wake, 1);
+void common_tell(struct common *common, struct news *news) {
+        list_append(&common->news, &news->link);
+        eventfd_write(common->wake, 1);
 }
 
-bool shop_frees(const struct shop *shop) {
+bool common_frees(const struct common *common) {
         const struct communicator *comm;
 
-        list_for_each(comm, &shop->comms, link)
+        list_for_each(comm, &common->comms, link)
                 if (comm->state == COMMUNICATOR_ABORTED && !comm->over)
                         return true;
         return false;
 }
 
-void shop_fail(struct shop *shop, const char *why) {
-        if (shop->failure[0] != '\0')
+void common_fail(struct common *common, const char *why) {
+        if (common->failure[0] != '\0')
                 return;
-        snprintf(shop->failure, sizeof(shop->failure), "%s", why);
-        eventfd_write(shop->wake, 1);
+        snprintf(common->failure, sizeof(common->failure), "%s", why);
+        eventfd_write(common->wake, 1);
 }

@@ -18,11 +18,11 @@
 #define TRANSPORT 24u /* bytes of a transport's name */
 
 struct communicator;
-struct gear;
+struct resources;
 
 /* An event that the loop thread has to deliver. */
 struct news {
-        struct list link; /* shop->news */
+        struct list link; /* common->news */
         enum news_kind {
                 NEWS_SHARED, /* of a memory, see engine.h */
                 NEWS_UNSHARED,
@@ -34,12 +34,12 @@ struct news {
                 NEWS_ENDED,       /* nothing of the communicator is left */
         } kind;
         struct communicator *comm; /* the subject; NULL if that is `memory` */
-        struct shop_memory *memory;
+        struct common_memory *memory;
 };
 
 /* A collective that was handed over. */
 struct flight {
-        struct news news; /* until it is launched, its link is in shop->queue */
+        struct news news; /* until it is launched, its link is in common->queue */
         bool is_vote;
         uint32_t lane;
         uint64_t sequence;
@@ -52,15 +52,15 @@ struct flight {
         uint64_t tail_at;   /* where the tail begins in input and output, in bytes */
         uint64_t *values;   /* ENGINE_VALUES values in pinned memory */
         cuda_address votes; /* ENGINE_VALUES values on the device */
-        cuda_event event;   /* the gear's, as `values` and `votes` are */
-        uint64_t pane;      /* the gear's place on the device that all ranks have in their windows */
+        cuda_event event;   /* one of the lane's resources, as `values` and `votes` are */
+        uint64_t pane;      /* a place on the device that all ranks have in their windows; likewise */
         bool windowed;      /* it goes through `pane` */
 };
 
 struct lane {
         nccl_comm comm;
-        struct gear *gear;                   /* NULL if it was not made yet */
-        void *window;                        /* NCCL's window of the gear's panes; NULL if it has none */
+        struct resources *resources;         /* NULL if they were not made yet */
+        void *window;                        /* NCCL's window of the lane's panes; NULL if it has none */
         struct flight flight[ENGINE_WINDOW]; /* by sequence number */
         uint64_t launched, ended;            /* sequence numbers: collectives between them are under way */
         uint64_t since;                      /* clock_now() when the first of these became the first */
@@ -77,7 +77,7 @@ enum communicator_state {
 
 /* Memory that pieces may lie in. If NCCL can register memory, it is registered with every communicator before
  * any piece in it is launched on any node. */
-struct shop_memory {
+struct common_memory {
         struct list link;
         uint64_t id, address, bytes;
         struct list registrations; /* with NCCL's communicators, by their lanes */
@@ -89,7 +89,7 @@ struct shop_memory {
 
 /* State that the loop thread, the launcher and the workers share. All of it is under the lock, except where a
  * comment says otherwise. */
-struct shop {
+struct common {
         struct nccl_engine_config config; /* constant, as is the GPU */
         struct gpu gpu;
         char host[TABLE_HOST];
@@ -97,9 +97,9 @@ struct shop {
         pthread_cond_t work;   /* for the launcher */
         pthread_cond_t change; /* for workers: a state, a table, or a use by the launcher has changed */
         struct list comms, memories;
-        struct list gear;  /* gear of no lane */
-        bool unregistered; /* memory may have to be registered, or deregistered */
-        struct list queue; /* flights, in the order of launch() */
+        struct list resources; /* those of no lane */
+        bool unregistered;     /* memory may have to be registered, or deregistered */
+        struct list queue;     /* flights, in the order of launch() */
         struct list news;
         bool windowless; /* registering a window has failed, and is not tried again */
         bool stop;
@@ -109,7 +109,7 @@ struct shop {
 
 struct communicator {
         struct list link;
-        struct shop *shop;
+        struct common *common;
         uint64_t id;
         char *name;
         uint32_t n_nodes, self, n_lanes;
@@ -158,8 +158,8 @@ bool communicator_is_wanted(struct communicator *comm, uint64_t deadline);
 /* Frees a communicator that no list and no thread uses. NULL is fine. */
 void communicator_free(struct communicator *comm);
 /* Hands news to the loop thread. */
-void shop_tell(struct shop *shop, struct news *news);
+void common_tell(struct common *common, struct news *news);
 /* Whether some aborted communicator is not over yet. */
-bool shop_frees(const struct shop *shop);
+bool common_frees(const struct common *common);
 /* Notes that this process cannot go on. The first reason counts. */
-void shop_fail(struct shop *shop, const char *why);
+void common_fail(struct common *common, const char *why);
