@@ -5,10 +5,10 @@
  */
 #include <string.h>
 
-#include "client/cli/base/meant.h"
+#include "client/cli/base/suggest.h"
 #include "client/cli/cmd/cmd.h"
 #include "client/cli/commands.h"
-#include "proto/near.h"
+#include "proto/spelling.h"
 
 static int commands_help(struct cli *cli, int argc, char **argv);
 static int commands_version(struct cli *cli, int argc, char **argv);
@@ -121,11 +121,11 @@ const struct cli_command *commands_at(size_t index) {
 }
 
 const char *commands_near(const char *name) {
-        struct near near = { .word = name };
+        struct spelling spelling = { .word = name };
 
         for (size_t i = 0; i < array_size(commands); i++)
-                near_try(&near, commands[i].name);
-        return near.best;
+                spelling_try(&spelling, commands[i].name);
+        return spelling.best;
 }
 
 void commands_overview(void) {
@@ -165,10 +165,10 @@ static int commands_help(struct cli *cli, int argc, char **argv) {
                 return CLI_OK;
         }
         const struct cli_command *command = commands_find(argv[optind]);
-        char question[MEANT_SIZE];
+        char question[SUGGEST_SIZE];
         if (!command)
                 return cli_usage_error(cli, "there is no command \"%s\"%s", argv[optind],
-                                       meant_question(question, commands_near(argv[optind])));
+                                       suggest_question(question, commands_near(argv[optind])));
         cli_command_help(command, stdout);
         return CLI_OK;
 }

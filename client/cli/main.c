@@ -7,7 +7,7 @@
 #include <locale.h>
 #include <string.h>
 
-#include "client/cli/base/meant.h"
+#include "client/cli/base/suggest.h"
 #include "client/cli/commands.h"
 #include "client/cli/complete.h"
 #include "proto/streams.h"
@@ -32,12 +32,12 @@ static int main_finish(struct cli *cli, int code) {
 }
 
 static int main_misplaced(const struct cli *cli, char **argv, const struct option *longs) {
-        char letter[3] = { '-', (char)optopt, '\0' }, text[MEANT_SIZE];
+        char letter[3] = { '-', (char)optopt, '\0' }, text[SUGGEST_SIZE];
         const char *word = argv[optind - 1];
         bool short_option = optopt && !strchr(word, '=');
 
-        if (!optopt && meant_option(word, longs))
-                return cli_refuse_option(cli, "%s", meant_complaint(text, word, longs));
+        if (!optopt && suggest_option(word, longs))
+                return cli_refuse_option(cli, "%s", suggest_complaint(text, word, longs));
         return cli_refuse_option(cli,
                                  "option %s cannot stand in front of the command; is it one of a command? "
                                  "Those stand behind it",
@@ -73,9 +73,9 @@ static int main_leading_options(struct cli *cli, int argc, char **argv, bool *re
 
 /* It may be a command with a mistake in it, or the name of a job. */
 static int main_unknown_command(const struct cli *cli, const char *word, bool watch) {
-        char question[MEANT_SIZE];
+        char question[SUGGEST_SIZE];
 
-        meant_question(question, commands_near(word));
+        suggest_question(question, commands_near(word));
         return cli_usage_error(cli, "there is no command \"%s\"%s%s%s%s", word, question,
                                *question ? "" : "; a job is shown by: gradsyncctl status ",
                                *question ? ""

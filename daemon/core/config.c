@@ -21,7 +21,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "options.h"
-#include "proto/near.h"
+#include "proto/spelling.h"
 
 #define DEFAULT_FILE "/etc/gradsync/gradsyncd.conf"
 #define FILE_MAX (1024 * 1024) /* a configuration beyond that is a mistake */
@@ -135,29 +135,29 @@ static char *config_next_line(char *line, int size, void *data) {
 /* The key that was meant, and where it belongs; of two that are equally near, the one of this section. */
 static void config_say_where(const char *section, const char *key, char *text, size_t size) {
         const struct option_row *row = option_find_anywhere(key);
-        struct near near = { .word = key };
+        struct spelling spelling = { .word = key };
 
         for (unsigned other = 0; other < 2; other++)
                 for (unsigned i = 0; i < option_count; i++)
                         if ((strcmp(option_rows[i].section, section) != 0) == other)
-                                near_try(&near, option_rows[i].key);
+                                spelling_try(&spelling, option_rows[i].key);
         text[0] = '\0';
         if (row)
                 snprintf(text, size, ": it belongs to section [%s]", row->section);
-        else if (near.best)
-                snprintf(text, size, ": did you mean '%s' of section [%s]?", near.best,
-                         option_find_anywhere(near.best)->section);
+        else if (spelling.best)
+                snprintf(text, size, ": did you mean '%s' of section [%s]?", spelling.best,
+                         option_find_anywhere(spelling.best)->section);
 }
 
 static void config_fail_unknown(struct parse *parse, const char *section, const char *key) {
-        struct near near = { .word = section };
+        struct spelling spelling = { .word = section };
         char where[256], meant[64] = "";
 
         config_say_where(section, key, where, sizeof(where));
         for (unsigned i = 0; i < option_count; i++)
-                near_try(&near, option_rows[i].section);
-        if (near.best)
-                snprintf(meant, sizeof(meant), ": did you mean [%s]?", near.best);
+                spelling_try(&spelling, option_rows[i].section);
+        if (spelling.best)
+                snprintf(meant, sizeof(meant), ": did you mean [%s]?", spelling.best);
         if (!*section)
                 config_fail(parse, -EINVAL, "key '%s' stands before the first section%s", key, where);
         else if (!option_section_known(section))
@@ -316,15 +316,15 @@ static void flags_init(struct flags *flags) {
 /* A word that is none of the flags; the one that was meant may have been written with other dashes. */
 static void flags_complain(const struct flags *flags, const char *word, char *error, size_t error_size) {
         char name[FLAG_NAME + 1];
-        struct near near = { .word = name };
+        struct spelling spelling = { .word = name };
 
         snprintf(name, sizeof(name), "%s", word + strspn(word, "-"));
         name[strcspn(name, "=")] = '\0';
         for (const struct option *option = flags->option; option->name; option++)
-                near_try(&near, option->name);
-        if (near.best)
+                spelling_try(&spelling, option->name);
+        if (spelling.best)
                 snprintf(error, error_size, "cannot understand '%s': did you mean '--%s'? See --help", word,
-                         near.best);
+                         spelling.best);
         else
                 snprintf(error, error_size, "cannot understand '%s'; see --help", word);
 }

@@ -5,7 +5,7 @@
 #include "client/cli/ask/ended.h"
 #include "client/cli/ask/observe.h"
 #include "client/cli/ask/sockets.h"
-#include "client/cli/base/beside.h"
+#include "client/cli/base/bundled.h"
 #include "client/cli/base/escape.h"
 
 static unsigned observe_patience(const struct cli *cli) {
@@ -31,7 +31,7 @@ static void observe_advise(const struct cli *cli, const struct sockets *sockets)
         char text[ADVICE_TEXT], buffer[ADVICE_DEVICE];
         struct advice advice;
 
-        beside_advice(&advice);
+        bundled_advice(&advice);
         if (place)
                 device = advice_device_at(place, device, buffer);
         if (!advice_start(&advice, device, place, "\n       or:  ", text, sizeof text))

@@ -10,7 +10,7 @@
 #include "client/cli/base/cli.h"
 #include "client/cli/base/escape.h"
 #include "client/cli/base/format.h"
-#include "client/cli/base/meant.h"
+#include "client/cli/base/suggest.h"
 #include "client/cli/base/user.h"
 
 /* Options without a letter get values from here on, above those of all letters. */
@@ -52,13 +52,13 @@ static int cli_unknown_letter(const struct cli *cli, char **argv, const struct o
         const char *word = argv[optind], *best = NULL;
 
         if (word && word[0] == '-' && word[1] == (char)optopt && word[1] != '-')
-                best = meant_option(word, longs);
+                best = suggest_option(word, longs);
         return cli_refuse_option(cli, "unknown option -%c%s%s%s", optopt, best ? "; did you mean --" : "",
                                  best ? best : "", best ? "?" : "");
 }
 
 int cli_common_option(struct cli *cli, int option, char **argv, const struct option *longs) {
-        char text[MEANT_SIZE];
+        char text[SUGGEST_SIZE];
 
         switch (option) {
         case CLI_OPT_SOCKET: cli->socket = optarg; return 0;
@@ -73,7 +73,7 @@ int cli_common_option(struct cli *cli, int option, char **argv, const struct opt
                         return cli_refuse_option(cli, "option %s takes no value", argv[optind - 1]);
                 if (optopt && optopt < OPT_OWN)
                         return cli_unknown_letter(cli, argv, longs);
-                return cli_refuse_option(cli, "%s", meant_complaint(text, argv[optind - 1], longs));
+                return cli_refuse_option(cli, "%s", suggest_complaint(text, argv[optind - 1], longs));
         }
 }
 

@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "client/cli/base/beside.h"
+#include "client/cli/base/bundled.h"
 #include "client/cli/cmd/cmd.h"
 
 struct demo_options {
@@ -32,10 +32,10 @@ static int cmd_demo_parse(struct cli *cli, struct demo_options *demo, int argc, 
  * reported. */
 static char *cmd_demo_find(const char *what, const char *installed, const char *built) {
         const char *const beside[] = { installed, built };
-        char *found = beside_executable(beside, array_size(beside));
+        char *found = bundled_executable(beside, array_size(beside));
 
         if (!found) {
-                _cleanup_(freep) char *first = beside_path(installed), *second = beside_path(built);
+                _cleanup_(freep) char *first = bundled_path(installed), *second = bundled_path(built);
                 cli_complain("the demo's %s is not there, neither %s nor %s: "
                              "install gradsync with its examples "
                              "(meson configure -Dexamples=true, which needs zlib)",
@@ -62,7 +62,7 @@ int cmd_demo(struct cli *cli, int argc, char **argv) {
                         ? cmd_demo_find("way between hosts (Gloo)", "%s/" GRADSYNC_LIBEXEC "/gradsync-gloo",
                                         "%s/../../daemon/engine/gloo/gradsync-gloo")
                         : NULL;
-        _cleanup_(freep) char *daemon = beside_daemon();
+        _cleanup_(freep) char *daemon = bundled_daemon();
         if (!daemon || (demo.hosts > 1 && !helper))
                 return CLI_ERROR;
         if (!story || readlink("/proc/self/exe", self, sizeof self - 1) < 0)

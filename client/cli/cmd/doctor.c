@@ -73,7 +73,7 @@ int cmd_doctor(struct cli *cli, int argc, char **argv) {
                 return r - 1;
         if (optind < argc)
                 return cli_usage_error(cli, "doctor takes no argument");
-        beside_advice(&checkup.advice);
+        bundled_advice(&checkup.advice);
         if (sockets_find_all(cli, &checkup.sockets) < 0)
                 findings.incomplete = true;
         else

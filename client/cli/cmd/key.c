@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/cli/base/chance.h"
+#include "client/cli/base/random.h"
 #include "client/cli/cmd/cmd.h"
 
 #define SECRET 32u /* bytes */
@@ -36,7 +36,7 @@ int cmd_key(struct cli *cli, int argc, char **argv) {
                                        NAME_MOST);
         if (uids && !cmd_key_uids_are_good(uids))
                 return cli_usage_error(cli, "--uids wants numbers and ranges, as in 1000,2000-2999, or *");
-        if (chance_hex(secret, SECRET) < 0)
+        if (random_hex(secret, SECRET) < 0)
                 return CLI_ERROR;
         printf("%s %s", name, secret);
         explicit_bzero(secret, sizeof(secret));

@@ -3,7 +3,7 @@
  * daemon. */
 #include <string.h>
 
-#include "client/cli/base/meant.h"
+#include "client/cli/base/suggest.h"
 #include "client/cli/cmd/cmd.h"
 #include "client/cli/view/document.h"
 #include "client/cli/view/text.h"
@@ -28,12 +28,12 @@ static const struct list_kind *cmd_list_find(const char *name) {
 /* Complains about a missing or an unknown word. */
 static int cmd_list_refuse(const struct cli *cli, const char *word) {
         const char *words[array_size(lists) + 1] = { NULL };
-        char question[MEANT_SIZE] = "";
+        char question[SUGGEST_SIZE] = "";
 
         for (size_t i = 0; i < array_size(lists); i++)
                 words[i] = lists[i].name;
         return cli_usage_error(cli, "list wants to know what: jobs, clients or links%s",
-                               word ? meant_word(question, word, words) : "");
+                               word ? suggest_word(question, word, words) : "");
 }
 
 static enum talk_result cmd_list_add_ended(struct talk *talk, const char *path, const char *job, void *data,

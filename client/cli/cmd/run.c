@@ -5,7 +5,7 @@
 
 #include "client/cli/ask/sockets.h"
 #include "client/cli/ask/talk.h"
-#include "client/cli/base/chance.h"
+#include "client/cli/base/random.h"
 #include "client/cli/cmd/cmd.h"
 #include "client/cli/run/output.h"
 #include "proto/names.h"
@@ -121,8 +121,8 @@ static int cmd_run_job(struct run *run, const struct cli *cli) {
  * whatever PID namespace, host or boot it belongs to. */
 static int cmd_run_name_job(struct run *run, char name[RUN_NAME], char token[RUN_TOKEN]) {
         strcpy(name, RUN_PREFIX);
-        if (chance_hex(name + strlen(RUN_PREFIX), RUN_NAME_BYTES) < 0 ||
-            chance_hex(token, RUN_TOKEN_BYTES) < 0)
+        if (random_hex(name + strlen(RUN_PREFIX), RUN_NAME_BYTES) < 0 ||
+            random_hex(token, RUN_TOKEN_BYTES) < 0)
                 return -1;
         run->job = name;
         run->token = token;

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/cli/base/beside.h"
+#include "client/cli/base/bundled.h"
 #include "client/cli/base/format.h"
 #include "client/cli/doctor/doctor.h"
 
@@ -72,7 +72,7 @@ static bool doctor_cluster_prepare(const struct checkup *checkup, struct doctor_
         const Wire__StatusDaemon *daemon = checkup->snapshot.daemon;
         size_t n = 0;
 
-        command->program = beside_daemon();
+        command->program = bundled_daemon();
         if (!command->program)
                 return false;
         command->argument[n++] = command->program;

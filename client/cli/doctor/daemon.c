@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "client/cli/base/beside.h"
+#include "client/cli/base/bundled.h"
 #include "client/cli/base/format.h"
 #include "client/cli/doctor/doctor.h"
 
@@ -217,7 +217,7 @@ static void *doctor_daemon_open_library(void) {
         void *library = dlopen("libgradsync.so.0", RTLD_LAZY | RTLD_LOCAL);
 
         for (size_t i = 0; !library && i < array_size(beside); i++) {
-                _cleanup_(freep) char *path = beside_path(beside[i]);
+                _cleanup_(freep) char *path = bundled_path(beside[i]);
                 library = path ? dlopen(path, RTLD_LAZY | RTLD_LOCAL) : NULL;
         }
         return library;

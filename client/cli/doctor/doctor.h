@@ -7,7 +7,7 @@
 
 #include "client/cli/ask/snapshot.h"
 #include "client/cli/ask/sockets.h"
-#include "client/cli/base/beside.h"
+#include "client/cli/base/bundled.h"
 #include "client/cli/doctor/findings.h"
 
 struct checkup {

@@ -22,7 +22,7 @@
 
 #include "client/cli/ask/private.h"
 #include "client/cli/ask/talk.h"
-#include "client/cli/base/beside.h"
+#include "client/cli/base/bundled.h"
 #include "client/cli/base/escape.h"
 #include "client/cli/base/format.h"
 #include "client/cli/base/moment.h"
@@ -146,7 +146,7 @@ static int run_daemon_listen_for_notice(struct run_daemon *daemon) {
 
 static int run_daemon_spawn(struct run_daemon *daemon, const char *device, const struct run_options *options,
                             const sigset_t *mask) {
-        _cleanup_(freep) char *program = beside_daemon();
+        _cleanup_(freep) char *program = bundled_daemon();
         _cleanup_(freep) char **argv = calloc(options->daemon_args.n + 6, sizeof *argv);
         pid_t parent = getpid();
         size_t n = 0;

@@ -13,7 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "client/cli/base/beside.h"
+#include "client/cli/base/bundled.h"
 #include "client/cli/base/moment.h"
 #include "client/cli/run/run.h"
 
@@ -134,7 +134,7 @@ int run_members_start(struct run *run) {
         int code = CLI_OK;
 
         run_set_common_variables(run);
-        run->example = beside_example(run->options->command[0]);
+        run->example = bundled_example(run->options->command[0]);
         run->pause_most_ms = run_longest_pause();
         for (unsigned rank = 0; rank < run->options->members && !code; rank++)
                 code = run_member_start(run, rank);

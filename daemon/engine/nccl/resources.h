@@ -23,8 +23,8 @@ struct resources {
 
 /* Gives resources to that lane, with `scratch` if it is wanted. The lock is not held. */
 cuda_result resources_take(struct common *common, struct lane *lane, bool scratch);
-/* Gives the lane's resources the panes that windows are made of. False: NCCL has no windows, or the GPU has no
- * memory left. */
+/* Gives the lane's resources the panes that windows are made of. False: NCCL has no windows, or the GPU has
+ * no memory left. */
 bool resources_take_panes(const struct nccl *nccl, struct lane *lane);
 /* Takes the resources from a lane of which no work is left on the GPU. A lane without resources is fine. The
  * lock is held. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/cli/base/chance.h"
+#include "client/cli/base/random.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -9,8 +9,8 @@
 
 #include "client/cli/base/cli.h"
 
-int chance_hex(char *text, size_t bytes) {
-        unsigned char random[CHANCE_MOST];
+int random_hex(char *text, size_t bytes) {
+        unsigned char random[RANDOM_MOST];
 
         assert(bytes <= sizeof random);
         if (getrandom(random, bytes, 0) != (ssize_t)bytes) {

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#define CHANCE_MOST 32u /* bytes */
+#define RANDOM_MOST 32u /* bytes */
 
 /* Writes 2 x `bytes` digits and a NUL. 0, or -1 with errno, and what is wrong on stderr. */
-int chance_hex(char *text, size_t bytes);
+int random_hex(char *text, size_t bytes);

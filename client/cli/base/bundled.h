@@ -8,14 +8,14 @@
 
 /* The path that `pattern` means: its one "%s" stands for the folder of the running program. NULL if memory is
  * short or the folder is unknown. The file need not exist. */
-char *beside_path(const char *pattern);
+char *bundled_path(const char *pattern);
 /* The first of these paths at which an executable file is, or NULL. */
-char *beside_executable(const char *const *patterns, size_t n);
+char *bundled_executable(const char *const *patterns, size_t n);
 /* The gradsyncd beside this program (installed or in a build tree), else the name, to be looked for in PATH.
  * NULL if memory is short. */
-char *beside_daemon(void);
+char *bundled_daemon(void);
 /* The example program of that name, installed or in a build tree: NULL if there is none. A name with a "/" is
  * none. */
-char *beside_example(const char *name);
+char *bundled_example(const char *name);
 /* Finds out what advice depends on: this user, this host, and the programs beside this one. */
-void beside_advice(struct advice *ret);
+void bundled_advice(struct advice *ret);

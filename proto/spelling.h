@@ -4,26 +4,27 @@
  * least number of letters to leave out, add, replace, or swap with the next one, in order to turn one into
  * the other; upper and lower case are alike. Pure.
  *
- *      struct near near = { .word = text };
+ *      struct spelling spelling = { .word = text };
  *
  *      for (size_t i = 0; i < array_size(table); i++)
- *              near_try(&near, table[i].name);
- *      if (near.best)
- *              …did you mean near.best?
+ *              spelling_try(&spelling, table[i].name);
+ *      if (spelling.best)
+ *              …did you mean spelling.best?
  */
 #pragma once
 
 #include <stddef.h>
 
-#define NEAR_LONGEST 64u /* a word beyond this is near to nothing */
+#define SPELLING_LONGEST 64u /* a word beyond this is near to nothing */
 
-struct near {
+struct spelling {
         const char *word; /* what was written */
-        const char *best; /* the nearest so far, as it was given to near_try(); NULL: none is near enough */
-        size_t distance;  /* of `best` */
+        const char
+                *best; /* the nearest so far, as it was given to spelling_try(); NULL: none is near enough */
+        size_t distance; /* of `best` */
 };
 
 /* Takes the candidate if it is near enough (about one mistake in three letters), and nearer than the best
  * one. If three or more letters were written, a longer word that begins with them is one mistake away,
  * whatever its length. */
-void near_try(struct near *near, const char *candidate);
+void spelling_try(struct spelling *spelling, const char *candidate);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where the files beside this program are: see beside.h. */
+/* Where the files beside this program are: see bundled.h. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/cli/base/beside.h"
+#include "client/cli/base/bundled.h"
 #include "client/cli/base/format.h"
 #include "proto/cleanup.h"
 
-char *beside_path(const char *pattern) {
+char *bundled_path(const char *pattern) {
         char self[PATH_MAX] = "";
         ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
         char *slash = n > 0 ? strrchr(self, '/') : NULL;
@@ -21,9 +21,9 @@ char *beside_path(const char *pattern) {
         return format_new(pattern, self);
 }
 
-char *beside_executable(const char *const *patterns, size_t n) {
+char *bundled_executable(const char *const *patterns, size_t n) {
         for (size_t i = 0; i < n; i++) {
-                char *path = beside_path(patterns[i]);
+                char *path = bundled_path(patterns[i]);
                 if (path && access(path, X_OK) == 0)
                         return path;
                 free(path);
@@ -31,26 +31,26 @@ char *beside_executable(const char *const *patterns, size_t n) {
         return NULL;
 }
 
-char *beside_daemon(void) {
+char *bundled_daemon(void) {
         static const char *const beside[] = {
                 "%s/gradsyncd",
                 "%s/../../daemon/core/gradsyncd",
                 "%s/../sbin/gradsyncd",
                 "%s/../bin/gradsyncd",
         };
-        char *found = beside_executable(beside, array_size(beside));
+        char *found = bundled_executable(beside, array_size(beside));
 
         return found ? found : strdup("gradsyncd");
 }
 
-char *beside_example(const char *name) {
+char *bundled_example(const char *name) {
         static const char *const folder[] = { "%s/" GRADSYNC_LIBEXEC, "%s/../examples" };
         char *found = NULL;
 
         if (!*name || strchr(name, '/'))
                 return NULL;
         for (size_t i = 0; i < array_size(folder) && !found; i++) {
-                _cleanup_(freep) char *at = beside_path(folder[i]);
+                _cleanup_(freep) char *at = bundled_path(folder[i]);
                 char *path = at ? format_new("%s/%s", at, name) : NULL;
                 struct stat file;
                 if (path && stat(path, &file) == 0 && S_ISREG(file.st_mode) && access(path, X_OK) == 0)
@@ -61,8 +61,8 @@ char *beside_example(const char *name) {
         return found;
 }
 
-void beside_advice(struct advice *ret) {
-        _cleanup_(freep) char *folder = beside_path("%s");
+void bundled_advice(struct advice *ret) {
+        _cleanup_(freep) char *folder = bundled_path("%s");
 
         advice_look(ret, "", folder);
 }
