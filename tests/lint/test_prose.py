@@ -9,7 +9,6 @@ import prose
 from tree import TREE, tracked
 
 LEFT = {
-    "daemon/backend": 3,
     "daemon/job": 25,
     "daemon/rendezvous": 4,
     "daemon/session": 2,

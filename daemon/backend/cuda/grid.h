@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a launch of a reduction kernel is given: one structure by value, with a table of parts. A part is one
+ * The argument of a reduction kernel: one structure by value, with a table of parts. A part is one
  * combination as backend.h describes it; parts of one launch have the element type and the operation in
  * common, so many small buckets cost one launch. Read by nvcc and by C compilers.
  *
@@ -66,7 +66,7 @@ struct grid_launch {
 #endif
 GRID_ASSERT(sizeof(struct grid_part) == 56, "a part looks the same to both compilers");
 GRID_ASSERT(sizeof(struct grid_launch) == 32 + GRID_PARTS * 56 + GRID_ADDRESSES * 8, "and so does a launch");
-/* What a kernel may be given on sm_70 and above, from CUDA 12.1 on. */
+/* From CUDA 12.1 on, the parameters of a kernel may have so many bytes on sm_70 and above. */
 GRID_ASSERT(sizeof(struct grid_launch) <= 32764, "a launch fits a kernel's parameters");
 
 /*

@@ -38,7 +38,7 @@
 
 #define POINTER(type, address) ((type *)(uintptr_t)(address))
 
-/* What a thread knows of the inputs that it has read, and of the result. */
+/* The figures of the inputs that a thread has read, and of the result. */
 struct grid_tally {
         double result, squares[GRID_GROUP];
         uint32_t nonfinite[GRID_GROUP];
