@@ -70,11 +70,12 @@ static void take_places(struct job *job) {
 }
 
 /* Before members hear of the generation. */
-static void generation_keep(const struct job *job) {
+static void generation_keep(struct job *job) {
         const struct journal_ended ended = { .number = machine_committed(job, TRACK_OPERATION),
                                              .sequence =
                                                      job->n_local > 0 ? job->local[0]->operation.next : 0 };
 
+        position_claim(job);
         position_keep(job);
         journal_end_operation(job->kept, &ended);
 }

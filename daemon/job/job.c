@@ -81,8 +81,6 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
                 free(job);
                 return r;
         }
-        if (job->cluster)
-                job->kept = journal_add_job(jobs->journal, job->uid, job->name, join->membership.incarnation);
         job->id = ++jobs->next_job;
         job->open = true;
         job->incarnation = join->membership.incarnation;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "job/plan/position.h"
 #include "job/private.h"
 
 #define MOST_WAIT (UINT64_C(3600) * USEC_PER_SEC)
@@ -123,6 +124,7 @@ static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, struct
         }
         takeover->generation = rejoin->said.word.generation;
         takeover->first = rejoin->join.membership;
+        position_claim(job);
         takeover->place = rejoin->place;
         takeover->deadline = now + wait;
         job->takeover = takeover;

@@ -409,3 +409,25 @@ def test_an_operation_whose_end_has_not_been_heard(cluster, peers):
     again.told()
     assert again.expect("RESUMED").operations == 2
     assert pair[0].expect("RESUMED").operations == 2
+
+
+def test_a_process_that_comes_and_goes_before_the_former_members(cluster, peers):
+    """It joins a job of that name, which does not form. The former members find their job in the journal."""
+    it = cluster()
+    pair = [peers(Returning(node.socket)) for node in it.nodes]
+    joins = [each.join_send("pair", 2, rank, rejoin_grace_ms=0, scope=wire.pb.SCOPE_CLUSTER)
+             for rank, each in enumerate(pair)]
+    for each, join in zip(pair, joins):
+        joined = each.joined(join)
+        each.name, each.member, each.proof = "pair", joined.member, joined.proof
+    restart(it.nodes[1], orderly=False)
+    early = peers(Returning(it.nodes[1].socket))
+    early.join_send("pair", 2, 1, scope=wire.pb.SCOPE_CLUSTER)
+    wait_until(lambda: it.nodes[1].job("pair"), "the early process")
+    early.close()
+    wait_until(lambda: it.nodes[1].job("pair") is None, "its end")
+    again = peers(Returning(it.nodes[1].socket))
+    again.rejoin(pair[1], scope=wire.pb.SCOPE_CLUSTER)
+    again.told()
+    for each in (pair[0], again):
+        each.expect("RESUMED")

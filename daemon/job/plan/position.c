@@ -14,6 +14,11 @@ static struct journal_track position_of_track(const struct job *job, uint32_t tr
         return (struct journal_track){ JOURNAL_NO_PLAN, track, machine_committed(job, track) };
 }
 
+void position_claim(struct job *job) {
+        if (job->cluster && job->kept == NULL)
+                job->kept = journal_add_job(job->table->journal, job->uid, job->name, job->incarnation);
+}
+
 void position_keep(const struct job *job) {
         const struct node *node = &job->machine.node;
         struct journal_place place = { .generation = node->generation };
