@@ -4,7 +4,7 @@
 struct job;
 
 /* Gives the job its slot in the journal: once it has formed, or is taken back from a former daemon. A job that
- * has not formed leaves the slot of a former one of its name to that one's members. */
+ * has not formed leaves the slot of its namesake to that one's members. */
 void position_claim(struct job *job);
 
 /* Writes to the journal where the job's part on this daemon is in the cluster: its generation, its members'
