@@ -3,7 +3,7 @@
 
 struct job;
 
-/* Gives the job its slot in the journal: once it has formed, or is taken back from a former daemon. A job that
+/* Gives the job its slot in the journal, once it has formed or is taken back from a former daemon. A job that
  * has not formed leaves the slot of its namesake to that one's members. */
 void position_claim(struct job *job);
 
