@@ -75,14 +75,14 @@ static double now(void) {
         return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-_Noreturn static void fail(const struct trainer *t, const char *what, const char *why) {
+_Noreturn static void trainer_fail(const struct trainer *t, const char *what, const char *why) {
         fprintf(stderr, "digits: rank %zu: %s: %s\n", t->rank, what, why);
         exit(1);
 }
 
-static void check(const struct trainer *t, const char *what, int result) {
+static void trainer_check(const struct trainer *t, const char *what, int result) {
         if (result != GRADSYNC_OK)
-                fail(t, what, gradsync_error());
+                trainer_fail(t, what, gradsync_error());
 }
 
 /* --- Setting up
@@ -100,7 +100,7 @@ static void check_device(const struct trainer *t) {
         int own = mlp_device(&t->mlp);
         char why[256];
 
-        check(t, "cannot use what the daemon serves", gradsync_device(t->gs, &served));
+        trainer_check(t, "cannot use what the daemon serves", gradsync_device(t->gs, &served));
         if (served.ordinal == own)
                 return;
         if (own < 0)
@@ -117,7 +117,7 @@ static void check_device(const struct trainer *t) {
                          "gradsyncd serves %s, and this program computes on GPU %d; choose another daemon "
                          "with GRADSYNC_DEVICE, or another GPU with --device",
                          served.name, own);
-        fail(t, "cannot train", why);
+        trainer_fail(t, "cannot train", why);
 }
 
 /* Tells the user of a training that was to be shared and that runs alone: nothing else would show it. */
@@ -134,9 +134,9 @@ static void join(struct trainer *t) {
         options.program = "digits";
         options.stall = stalled;
         options.stall_data = t;
-        check(t, "cannot reach the daemon", gradsync_open(&t->gs, &options));
+        trainer_check(t, "cannot reach the daemon", gradsync_open(&t->gs, &options));
         check_device(t);
-        check(t, "cannot join the job", gradsync_join(t->gs, NULL, &t->job));
+        trainer_check(t, "cannot join the job", gradsync_join(t->gs, NULL, &t->job));
         tell_alone(t);
 }
 
@@ -149,7 +149,7 @@ static void take_place(struct trainer *t) {
                 snprintf(why, sizeof(why),
                          "a batch of %zu rows cannot be shared equally by %zu members; see --batch",
                          t->options.batch, t->world);
-                fail(t, "cannot train", why);
+                trainer_fail(t, "cannot train", why);
         }
         t->share = t->options.batch / t->world;
 }
@@ -162,20 +162,20 @@ static void make_plan(struct trainer *t) {
                 const uint64_t shape[2] = { widths[l], widths[l + 1] };
                 char name[32];
                 snprintf(name, sizeof(name), "layer%zu.weight", l + 1);
-                check(t, name, gradsync_param(t->job, name, GRADSYNC_F32, 2, shape));
+                trainer_check(t, name, gradsync_param(t->job, name, GRADSYNC_F32, 2, shape));
                 snprintf(name, sizeof(name), "layer%zu.bias", l + 1);
-                check(t, name, gradsync_param(t->job, name, GRADSYNC_F32, 1, &shape[1]));
+                trainer_check(t, name, gradsync_param(t->job, name, GRADSYNC_F32, 1, &shape[1]));
         }
         struct gradsync_plan_options options = GRADSYNC_PLAN_OPTIONS_INIT;
         options.first_bucket_bytes = 2 << 10;
         options.bucket_bytes = 32 << 10;
-        check(t, "cannot agree on a plan", gradsync_plan_with(t->job, &options, &t->plan));
+        trainer_check(t, "cannot agree on a plan", gradsync_plan_with(t->job, &options, &t->plan));
 }
 
 static void *allocate(const struct trainer *t, size_t count, size_t size) {
         void *memory = calloc(count, size);
         if (!memory)
-                fail(t, "cannot set up", "out of memory");
+                trainer_fail(t, "cannot set up", "out of memory");
         return memory;
 }
 
@@ -183,7 +183,7 @@ static void set_up(struct trainer *t) {
         take_place(t);
         t->steps = t->data.train.rows / t->options.batch;
         if (!t->steps)
-                fail(t, "cannot start", "the batch is larger than the training set");
+                trainer_fail(t, "cannot start", "the batch is larger than the training set");
 
         t->order = allocate(t, t->data.train.rows, sizeof(*t->order));
         for (size_t i = 0; i < t->data.train.rows; i++)
@@ -204,7 +204,7 @@ static void synchronise_state(struct trainer *t) {
         mlp_wait(&t->mlp); /* the library does not know of a stream of ours */
         while ((r = gradsync_sync_state(t->job, state, 2, &t->step)) == GRADSYNC_INTERRUPTED)
                 ;
-        check(t, "cannot synchronise the state", r);
+        trainer_check(t, "cannot synchronise the state", r);
         take_place(t);
 }
 
@@ -236,8 +236,8 @@ static void gather(struct trainer *t, size_t step) {
 /* Where backward only puts work into a stream, the daemon gets the gradient when that work is done. */
 static void mark_ready(struct trainer *t, uint32_t param) {
         void *stream = mlp_stream(&t->mlp);
-        check(t, "ready",
-              stream ? gradsync_ready_on(t->plan, param, stream) : gradsync_ready(t->plan, param));
+        trainer_check(t, "ready",
+                      stream ? gradsync_ready_on(t->plan, param, stream) : gradsync_ready(t->plan, param));
 }
 
 /* Backward and synchronisation side by side: from ready() on a gradient belongs to the daemon, until
@@ -270,7 +270,7 @@ static int train_step(struct trainer *t, struct epoch *epoch) {
                         info.cause);
                 return r;
         }
-        check(t, "finish", r);
+        trainer_check(t, "finish", r);
 
         epoch->loss += mlp_loss(&t->mlp);
         for (uint32_t l = 0; l < LAYERS; l++)
@@ -349,7 +349,7 @@ static void compare_hashes(const struct trainer *t, const struct epoch *epoch) {
                         continue;
                 char why[64];
                 snprintf(why, sizeof(why), "those of rank %zu are different", rank);
-                fail(t, "the parameters are not equal", why);
+                trainer_fail(t, "the parameters are not equal", why);
         }
 }
 
@@ -361,7 +361,7 @@ static void command_start(struct trainer *t) {
         char *argv[] = { (char *)"sh", (char *)"-c", (char *)t->options.exec, NULL };
         int error = posix_spawn(&t->command, "/bin/sh", NULL, NULL, argv, environ);
         if (error)
-                fail(t, "cannot run the command", strerror(error));
+                trainer_fail(t, "cannot run the command", strerror(error));
 }
 
 static void command_wait(struct trainer *t) {
@@ -369,7 +369,7 @@ static void command_wait(struct trainer *t) {
         if (!t->command)
                 return;
         if (waitpid(t->command, &status, 0) < 0 || status)
-                fail(t, t->options.exec, "the command failed");
+                trainer_fail(t, t->options.exec, "the command failed");
         t->command = 0;
 }
 
@@ -427,7 +427,7 @@ static void train(struct trainer *t) {
                 if (is_void(r))
                         enter_generation(t, r);
                 else if (r != GRADSYNC_INTERRUPTED)
-                        check(t, "cannot go on", r);
+                        trainer_check(t, "cannot go on", r);
                 done = last && r == GRADSYNC_OK;
         }
 }
@@ -446,7 +446,7 @@ static void report_end(struct trainer *t) {
 }
 
 static void tear_down(struct trainer *t) {
-        check(t, "cannot leave", gradsync_leave(t->job));
+        trainer_check(t, "cannot leave", gradsync_leave(t->job));
         gradsync_close(t->gs);
         mlp_deinit(&t->mlp);
         dataset_deinit(&t->data);

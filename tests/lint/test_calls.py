@@ -19,7 +19,7 @@ LONGEST_CYCLE = {
     "proto": 3,
 }
 FOLDERS_IN_CYCLES = 0
-NAMESAKES = 2
+NAMESAKES = 0
 # Pointers that a layer hands down, to be called back; five of them are events of engines.
 UPWARD = 29
 
