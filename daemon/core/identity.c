@@ -44,6 +44,14 @@ struct identity {
         char name[];
 };
 
+/* The first of several directories, which a colon separates: drop-ins of the unit add others. The name of a
+ * device may have a colon, too, but no slash after it. */
+static char *identity_first_of(const char *given) {
+        const char *second = strstr(given, ":/");
+
+        return second != NULL ? strndup(given, (size_t)(second - given)) : strdup(given);
+}
+
 int identity_place(const char *given, const char *socket, const char *what, char **ret_directory,
                    char **ret_name) {
         const char *slash = strrchr(socket, '/');
@@ -51,7 +59,7 @@ int identity_place(const char *given, const char *socket, const char *what, char
 
         *ret_name = NULL;
         if (given != NULL && given[0] != '\0') {
-                *ret_directory = strdup(given); /* the unit has one; a device may have a colon */
+                *ret_directory = identity_first_of(given);
                 *ret_name = strdup(what);
         } else {
                 *ret_directory = strndup(slash != NULL ? socket : ".", (size_t)length);

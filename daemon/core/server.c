@@ -339,7 +339,8 @@ static void server_find_admin_group(struct server *server) {
 }
 
 /* In the service manager's runtime directory, or else beside the socket. Without it a step that was just
- * complete when the daemon crashes is computed again. */
+ * complete when the daemon crashes is computed again, and jobs that span several daemons end with this one.
+ */
 static int server_open_journal(struct server *server, char *error, size_t size) {
         _cleanup_(freep) char *directory = NULL, *name = NULL, *path = NULL;
         int r = identity_place(getenv("RUNTIME_DIRECTORY"), server->config.socket, "journal", &directory,
@@ -349,7 +350,10 @@ static int server_open_journal(struct server *server, char *error, size_t size) 
                 return server_fail(-ENOMEM, "cannot start", error, size);
         r = journal_open(path, &server->jobs->journal, error, size);
         if (r < 0)
-                log_warning("the next gradsyncd will not know how far open steps were: %s", error);
+                log_warning(
+                        "jobs that span several daemons will not outlive this gradsyncd, and a crash can void a "
+                        "complete step: there is no journal: %s",
+                        error);
         else if (r > 0)
                 log_warning("%s", error);
         server->left_until = clock_now() + LEFT_KEPT;

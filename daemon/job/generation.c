@@ -71,9 +71,13 @@ static void take_places(struct job *job) {
 
 /* Before members hear of the generation. */
 static void generation_keep(struct job *job) {
-        const struct journal_ended ended = { .number = machine_committed(job, TRACK_OPERATION),
-                                             .sequence =
-                                                     job->n_local > 0 ? job->local[0]->operation.next : 0 };
+        const struct takeover *takeover = job->takeover;
+        const struct journal_ended ended = {
+                .generation = job->generation,
+                .number = machine_committed(job, TRACK_OPERATION),
+                .sequence = job->n_local > 0 ? job->local[0]->operation.next : 0,
+                .failed = takeover != NULL && takeover->resumed && takeover->operation_failed,
+        };
 
         position_claim(job);
         position_keep(job);
@@ -375,6 +379,19 @@ static void generation_tell_needed(struct job *job) {
                        left);
 }
 
+/* No daemon takes the job back, and its name may be another job's soon. */
+static void generation_forget(struct job *job) {
+        struct journal *journal = job->table->journal;
+        struct plan *plan;
+
+        journal_drop_job(journal, job->kept);
+        job->kept = NULL;
+        list_for_each(plan, &job->plans, link) {
+                journal_drop(journal, plan->kept);
+                plan->kept = NULL;
+        }
+}
+
 /* There will be no other generation. Members that wait for others in this one are told now; the machine voids
  * what has been begun. */
 void job_break(struct job *job, enum job_end end) {
@@ -384,6 +401,7 @@ void job_break(struct job *job, enum job_end end) {
         if (job->loss.cause == WIRE__CAUSE__LEAVING && end == JOB_END_TOO_FEW && job->state != JOB_FORMING)
                 generation_tell_needed(job);
         job_set_state(job, JOB_LOST);
+        generation_forget(job);
         job->clues.broken = clock_now();
         job->clues.end = end;
         job->open = false;

@@ -69,10 +69,11 @@ static int rejoin_find_place(struct jobs *jobs, struct job_rejoin *rejoin, struc
                               "job '%s' has members on other daemons, and the journal of this gradsyncd does "
                               "not say where in the cluster they were in generation %u: join it again",
                               rejoin->join.name, rejoin->said.word.generation);
-        if (place_has(&rejoin->place, rank))
+        if (place_has(&rejoin->place, rank) && rejoin->world == rejoin->place.world)
                 return 0;
-        return refuse(refusal, WIRE__CODE__INVALID, "job '%s': rank %u of %u was not on this gradsyncd",
-                      rejoin->join.name, rank, rejoin->world);
+        return refuse(refusal, WIRE__CODE__INVALID,
+                      "job '%s': rank %u of %u was not on this gradsyncd in generation %u", rejoin->join.name,
+                      rank, rejoin->world, rejoin->said.word.generation);
 }
 
 /* A member that has not come back yet. To the rest of the job layer it looks like one that is lost. */

@@ -431,3 +431,20 @@ def test_a_process_that_comes_and_goes_before_the_former_members(cluster, peers)
     again.told()
     for each in (pair[0], again):
         each.expect("RESUMED")
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_another_world_than_that_of_the_journal(cluster, peers, world):
+    """The ranks of this node, as the journal has them, would not fit it."""
+    it = cluster()
+    team = [peers(Returning(it.nodes[place].socket)) for place in (0, 1, 1)]
+    joins = [each.join_send("team", 3, rank, rejoin_grace_ms=0, scope=wire.pb.SCOPE_CLUSTER)
+             for rank, each in enumerate(team)]
+    for each, join in zip(team, joins):
+        joined = each.joined(join)
+        each.name, each.member, each.proof = "team", joined.member, joined.proof
+    restart(it.nodes[1], orderly=False)
+    again = peers(Returning(it.nodes[1].socket))
+    request = again.rejoin_send(team[1], world=world, min_world=world, max_world=world,
+                                scope=wire.pb.SCOPE_CLUSTER)
+    assert again.expect("REFUSED", request).code == wire.pb.INVALID

@@ -108,7 +108,7 @@ def forbid(path):
 
 
 @pytest.mark.parametrize("damage, told", [(unlink, None), (shorten, "is ignored"), (overwrite, "is ignored"),
-                                          (forbid, "will not know")])
+                                          (forbid, "there is no journal")])
 def test_a_journal_that_cannot_be_read(kept, pair, peers, damage, told):
     """The members' word is enough, then."""
     old = pair(kept)

@@ -13,7 +13,7 @@ LEFT = {
     "daemon/rendezvous": 4,
     "daemon/session": 2,
     "tests/integration": 18,
-    "tests/unit": 8,
+    "tests/unit": 2,
 }
 
 

@@ -63,7 +63,7 @@ static inline struct journal *next_daemon(void) {
         return next;
 }
 
-/* What the next daemon would read of the step that this plan has opened last. */
+/* The step that this plan has opened last, as the next daemon would read it. */
 static inline struct trace left(const struct journal_key *which, uint32_t generation) {
         copy_file();
         struct journal *next = next_daemon();

@@ -101,6 +101,31 @@ JOB_TEST(who_is_too_few_then_hears_it) {
         assert_heard("void 1;lost 1;");
 }
 
+/* A survivor may stay for long, and meanwhile the name may belong to another job. The journal must speak of
+ * that one only. */
+JOB_TEST(a_job_that_is_lost_is_not_in_the_journal) {
+        char path[] = "/tmp/gradsync-lost.XXXXXX", error[512];
+        struct job_join wish = elastic(f);
+        int fd = mkstemp(path);
+
+        assert_int_equal(journal_open(path, &f->jobs->journal, error, sizeof(error)), 0);
+        unlink(path);
+        close(fd);
+        wish.membership.max_world = 2;
+        wish.membership.grace = 0;
+        for (unsigned i = 0; i < 2; i++)
+                assert_int_equal(jobs_join(f->jobs, &wish, &f->refusal), 0);
+        pass(f);
+        agree(f, 2, 0);
+        const struct plan *plan = plan_find(f->member[0]->job, 0);
+        assert_non_null(plan->kept);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        pass(f);
+        assert_int_equal(f->member[0]->job->state, JOB_LOST);
+        plan = plan_find(f->member[0]->job, 0);
+        assert_true(plan == NULL || plan->kept == NULL);
+}
+
 /* A member of generation 3, as it tells the next daemon. */
 static struct member *come_back(struct fixture *f, uint32_t rank, uint32_t max_world, bool history) {
         struct job_rejoin rejoin = {
@@ -133,7 +158,7 @@ JOB_TEST(who_came_too_early_is_turned_away) {
         assert_heard("resumed 0;resumed 1;");
 }
 
-/* … or waits, until there is a place. */
+/* It may also wait until there is a place. */
 JOB_TEST(who_came_too_early_waits) {
         struct job_join fresh = elastic(f);
         struct member *waits;
@@ -194,7 +219,7 @@ JOB_TEST(nobody_has_a_state_any_more) {
         assert_heard("refused 0 7 35;lost 0;");
 }
 
-/* What a member claims to have been is its own job's affair. */
+/* The claims of a member concern its own job alone. */
 JOB_TEST(a_claimed_id_is_nothing_to_other_jobs) {
         struct job_rejoin rejoin = { .join = elastic(f),
                                      .said.word.generation = 3,

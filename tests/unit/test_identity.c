@@ -372,6 +372,8 @@ TEST_ALONE(it_lies_in_the_state_directory_or_beside_the_socket) {
         assert_place("/var/lib/gradsync/cpu", "/run/gradsync/cpu/socket", "/var/lib/gradsync/cpu",
                      "identity");
         assert_place("/var/lib/gradsync/cpu:left", "s", "/var/lib/gradsync/cpu:left", "identity");
+        assert_place("/run/gradsyncd/cuda:0:/run/gradsync-metrics/cuda:0", "s", "/run/gradsyncd/cuda:0",
+                     "identity");
         assert_place(NULL, "/run/user/1/s", "/run/user/1", "s.identity");
         assert_place("", "/s", "/", "s.identity");
         assert_place(NULL, "s", ".", "s.identity");

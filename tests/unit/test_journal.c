@@ -152,7 +152,7 @@ TEST(it_outlives_several_daemons) {
                 assert_int_equal(journal_open(path, &ours, said, sizeof(said)), 0);
                 assert_true(journal_trace(add(ours), 1, WORLD).known);
         }
-        journal_sweep(ours); /* nobody has asked for the other plan */
+        journal_sweep(ours); /* no process has asked for the other plan */
         assert_true(left(&key, 1).known);
         assert_false(left(&other, 1).known);
         journal_sweep(NULL);
@@ -237,6 +237,7 @@ TEST(slots_beyond_the_end_of_the_file_are_dropped) {
 
 static struct journal_place place_in(uint32_t generation, uint32_t n_ranks) {
         struct journal_place place = { .generation = { .term = 5, .number = generation, .nonce = 9 },
+                                       .world = 2 * n_ranks,
                                        .n_ranks = n_ranks,
                                        .n_tracks = 2 };
 
@@ -303,18 +304,24 @@ TEST(jobs_are_swept) {
         journal_close(next);
 }
 
+/* A member may know the generation before the latest. */
 TEST(operations_that_have_ended_are_counted) {
         struct journal_job *job = journal_add_job(ours, 1000, "job", 7);
         struct journal *next;
 
         for (uint64_t n = 1; n < 4; n++) {
-                journal_end_operation(job, &(struct journal_ended){ n, n - 1, n == 2 });
-                const struct journal_ended ended = journal_ended_of(job_left(&next));
+                journal_end_operation(job, &(struct journal_ended){ 3, n, n - 1, n == 2 });
+                const struct journal_ended ended = journal_ended_of(job_left(&next), 3);
                 assert_int_equal(ended.number, n);
                 assert_int_equal(ended.sequence, n - 1);
                 assert_int_equal(ended.failed, n == 2);
                 journal_close(next);
         }
+        journal_end_operation(job, &(struct journal_ended){ 4, 5, 0, false });
+        assert_int_equal(journal_ended_of(job, 4).number, 5);
+        assert_int_equal(journal_ended_of(job, 3).number, 3);
+        assert_int_equal(journal_ended_of(job, 2).number, 0);
+        assert_int_equal(journal_ended_of(NULL, 3).number, 0);
 }
 
 /* The place before it stays. */
@@ -332,17 +339,18 @@ static void assert_place_dropped(struct journal_place bad) {
 }
 
 TEST(a_place_that_cannot_be_is_not_believed) {
-        struct journal_place bad[6];
+        struct journal_place bad[7];
 
-        for (unsigned i = 0; i < 6; i++)
+        for (unsigned i = 0; i < 7; i++)
                 bad[i] = place_in(3, 2);
         bad[0].n_ranks = LIMIT_LOCAL + 1;
         bad[1].n_tracks = LIMIT_PLANS + 1;
         bad[2].rank[1] = bad[2].rank[0];
-        bad[3].rank[1] = LIMIT_WORLD;
+        bad[3].rank[1] = bad[3].world;
         bad[4].track[1].track = LIMIT_TRACKS;
         bad[5].track[1].before = LIMIT_NUMBER;
-        for (unsigned i = 0; i < 6; i++)
+        bad[6].world = LIMIT_WORLD + 1;
+        for (unsigned i = 0; i < 7; i++)
                 assert_place_dropped(bad[i]);
 }
 

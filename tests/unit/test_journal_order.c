@@ -23,7 +23,7 @@ static const uint8_t unused[3] = { 0xab, 0xcd, 0x0e };
 static void *memory;
 static size_t memory_bytes;
 
-/* What is looked for, and what was seen of it. */
+/* The step that is looked for, and what was seen of it. */
 static struct {
         const struct journal_key *key;
         uint32_t generation;
@@ -227,7 +227,7 @@ static void look_at_job(void) {
 
         if (place == NULL)
                 place = journal_place_of(job, 1);
-        const struct journal_ended now = journal_ended_of(job);
+        const struct journal_ended now = journal_ended_of(job, 1);
         ended.looks++;
         ended.wrong += place == NULL || place->n_ranks != place->generation.number ||
                        place->rank[place->n_ranks - 1] != place->n_ranks || now.sequence != 10 * now.number;
@@ -235,7 +235,7 @@ static void look_at_job(void) {
 }
 
 static void put(struct journal_job *job, uint32_t n) {
-        struct journal_place place = { .generation.number = n, .n_ranks = n };
+        struct journal_place place = { .generation.number = n, .world = n + 1, .n_ranks = n };
 
         for (uint32_t i = 0; i < n; i++)
                 place.rank[i] = i + 1;
@@ -246,11 +246,11 @@ TEST(a_job_has_the_place_before_or_the_next_one) {
         struct journal_job *job = journal_add_job(ours, 1000, "job", 7);
 
         put(job, 1);
-        journal_end_operation(job, &(struct journal_ended){ 1, 10, false });
+        journal_end_operation(job, &(struct journal_ended){ 1, 1, 10, false });
         find_memory();
         on_look = look_at_job;
         STEPPED(put(job, 2));
-        STEPPED(journal_end_operation(job, &(struct journal_ended){ 2, 20, false }));
+        STEPPED(journal_end_operation(job, &(struct journal_ended){ 1, 2, 20, false }));
         STEPPED(put(job, 2));
         on_look = look;
         assert_true(ended.looks > 0);

@@ -276,7 +276,7 @@ static void all_leave(struct fixture *f) {
         n_evicted = 0;
 }
 
-/* An operator has nobody wait for those that could come back. */
+/* An operator ends the wait for members that could come back. */
 static void forget(struct fixture *f) {
         struct job *job;
 

@@ -126,6 +126,7 @@ _Noreturn static void run_daemon_become(const struct run_daemon *daemon, const c
         unsetenv("LISTEN_FDS");
         unsetenv("LISTEN_PID");
         unsetenv("STATE_DIRECTORY");
+        unsetenv("RUNTIME_DIRECTORY");
         signal(SIGPIPE, SIG_DFL);
         sigprocmask(SIG_SETMASK, mask, NULL);
         execvp(program, argv);

@@ -165,10 +165,10 @@ static bool journal_plan_is_whole(const struct journal_plan *plan) {
 }
 
 static bool journal_place_is_whole(const struct journal_place *place) {
-        if (place->n_ranks > LIMIT_LOCAL || place->n_tracks > LIMIT_PLANS)
+        if (place->n_ranks > LIMIT_LOCAL || place->n_tracks > LIMIT_PLANS || place->world > LIMIT_WORLD)
                 return false;
         for (uint32_t i = 0; i < place->n_ranks; i++)
-                if (place->rank[i] >= LIMIT_WORLD || (i > 0 && place->rank[i] <= place->rank[i - 1]))
+                if (place->rank[i] >= place->world || (i > 0 && place->rank[i] <= place->rank[i - 1]))
                         return false;
         for (uint32_t i = 0; i < place->n_tracks; i++)
                 if (place->track[i].track != TRACK_STEP + i || place->track[i].before >= LIMIT_NUMBER)
@@ -497,8 +497,14 @@ void journal_end_operation(struct journal_job *job, const struct journal_ended *
         __atomic_store_n(&job->latest, next, __ATOMIC_RELEASE);
 }
 
-struct journal_ended journal_ended_of(const struct journal_job *job) {
-        return job->ended[job->latest];
+struct journal_ended journal_ended_of(const struct journal_job *job, uint32_t generation) {
+        for (unsigned i = 0; i < 2 && job != NULL; i++) {
+                const struct journal_ended *ended = &job->ended[i == 0 ? job->latest : 1 - job->latest];
+
+                if (ended->generation == generation)
+                        return *ended;
+        }
+        return (struct journal_ended){ 0 };
 }
 
 /* ---- plans ---- */

@@ -71,6 +71,7 @@ struct journal_track {
 /* Where the job's part on this daemon is in the cluster, in one generation. */
 struct journal_place {
         struct generation generation;
+        uint32_t world; /* its members on all daemons */
         uint32_t n_ranks, n_tracks;
         uint32_t rank[LIMIT_LOCAL]; /* of all its members on this daemon, ascending */
         struct journal_track track[LIMIT_PLANS];
@@ -78,9 +79,10 @@ struct journal_place {
 
 /* Operations of the job that have ended. */
 struct journal_ended {
-        uint64_t number;   /* that ended well, over all generations */
-        uint64_t sequence; /* in this generation */
-        bool failed;       /* the last one of these failed */
+        uint32_t generation; /* of the job */
+        uint64_t number;     /* that ended well, over all generations */
+        uint64_t sequence;   /* in this generation */
+        bool failed;         /* the last one of these failed */
 };
 
 uint64_t journal_job_bytes(void);
@@ -95,4 +97,5 @@ void journal_place_job(struct journal_job *job, const struct journal_place *plac
 /* The latest place in that generation; NULL: the last two that were written are of others. */
 const struct journal_place *journal_place_of(const struct journal_job *job, uint32_t generation);
 void journal_end_operation(struct journal_job *job, const struct journal_ended *ended);
-struct journal_ended journal_ended_of(const struct journal_job *job);
+/* The latest in that generation; all 0: the journal has none. */
+struct journal_ended journal_ended_of(const struct journal_job *job, uint32_t generation);

@@ -207,7 +207,8 @@ static void operation_resolve_stall(struct job *job) {
 /* It ends in the same way for all members here, also if it has failed. */
 /* Before members hear of it. */
 static void operation_keep(struct job *job) {
-        const struct journal_ended ended = { .number = machine_committed(job, TRACK_OPERATION),
+        const struct journal_ended ended = { .generation = job->generation,
+                                             .number = machine_committed(job, TRACK_OPERATION),
                                              .sequence = job->local[0]->operation.next + 1,
                                              .failed = job->operation.failed };
 

@@ -7,6 +7,7 @@
 
 void place_alone(struct journal_place *place, uint32_t generation, uint32_t world) {
         place->generation = (struct generation){ .number = generation };
+        place->world = world;
         place->n_tracks = 0;
         place->n_ranks = world < LIMIT_LOCAL ? world : LIMIT_LOCAL;
         for (uint32_t rank = 0; rank < place->n_ranks; rank++)

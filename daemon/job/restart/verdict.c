@@ -202,7 +202,7 @@ static bool verdict_has_left(const struct job *job, uint32_t local) {
 
 /* Operations of a job of the cluster have numbers that all nodes know. */
 static void report_operations(const struct job *job, struct report *report) {
-        uint64_t ended = job->kept != NULL ? journal_ended_of(job->kept).number : 0;
+        uint64_t ended = journal_ended_of(job->kept, job->takeover->generation).number;
 
         verdict_use_track(report, TRACK_OPERATION);
         report->committed[TRACK_OPERATION] = report->mark[TRACK_OPERATION] =
@@ -271,9 +271,7 @@ void verdict_advance(struct job *job) {
 static void verdict_use_ended(struct job *job) {
         struct takeover *takeover = job->takeover;
 
-        if (job->kept == NULL || takeover->place.generation.number != takeover->generation)
-                return;
-        const struct journal_ended ended = journal_ended_of(job->kept);
+        const struct journal_ended ended = journal_ended_of(job->kept, takeover->generation);
         if (ended.sequence <= takeover->operations)
                 return;
         takeover->operations = ended.sequence;
