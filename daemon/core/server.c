@@ -351,8 +351,8 @@ static int server_open_journal(struct server *server, char *error, size_t size) 
         r = journal_open(path, &server->jobs->journal, error, size);
         if (r < 0)
                 log_warning(
-                        "jobs that span several daemons will not outlive this gradsyncd, and a crash can void a "
-                        "complete step: there is no journal: %s",
+                        "there is no journal: jobs that span several daemons will not outlive this one, and "
+                        "a crash can void a complete step: %s",
                         error);
         else if (r > 0)
                 log_warning("%s", error);
