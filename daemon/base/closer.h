@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "base/account.h"
+#include "base/list.h"
 #include "base/loop.h"
 
 struct closer;
@@ -22,9 +23,22 @@ struct user;
  * has arrived all the same, and is soon closed. If there are more, their closing waits for something. */
 #define CLOSER_SLACK 16u
 
+struct closer_queue {        /* the lists are valid while there are entries */
+        struct list ready;   /* closer->ready, while it has entries and no thread has any of them */
+        struct list entries; /* those that a thread has come first */
+        unsigned n;          /* number of entries */
+        bool of_connections;
+};
+
+struct closer_lane { /* of one user; zero-initialised: no entries */
+        struct closer_queue sent, connections;
+        unsigned overdrawn; /* number of entries beyond the user's quota */
+};
+
 typedef int (*closer_close_fn)(int fd); /* close(2), except in tests */
 
-/* `at_once` users can block their threads without delaying other users. 0 or a negative errno. */
+/* Up to `at_once` users can each block their threads, and delay other users by some milliseconds. 0 or a
+ * negative errno. */
 int closer_new(struct loop *loop, struct users *users, unsigned at_once, closer_close_fn fn,
                struct closer **ret);
 /* Waits for the threads only for a moment: a descriptor whose close() hangs is left to the end of the

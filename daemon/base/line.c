@@ -6,8 +6,6 @@
 
 #include "clock.h"
 
-#define LINE_MOST (int64_t)(LINE_BUDGET * LINE_PART)
-
 static uint64_t line_pass_budget(struct line *line) {
         uint64_t pass = loop_passes(line->loop);
 
@@ -18,19 +16,15 @@ static uint64_t line_pass_budget(struct line *line) {
         return line->spent < LINE_BUDGET ? LINE_BUDGET - line->spent : 0;
 }
 
-/* Fills `left` for the time since the last look, up to one budget. Returns the time that requests may take
- * now, in us: in the long run one part in LINE_PART. */
+/* Returns the time that requests may take now, in us: at most one budget, and in the long run one part in
+ * LINE_PART. */
 static uint64_t line_share(struct line *line) {
         uint64_t now = clock_now();
 
         if (now - line->stepped > LINE_CALM)
-                line->left = LINE_MOST;
-        else
-                line->left += (int64_t)(now - line->looked);
-        line->looked = now;
-        if (line->left > LINE_MOST)
-                line->left = LINE_MOST;
-        return line->left > 0 ? (uint64_t)line->left / LINE_PART : 0;
+                line->part = (struct token_bucket){ 0 };
+        double left = token_bucket_fill(&line->part, (double)USEC_PER_SEC / LINE_PART, LINE_BUDGET, now);
+        return left > 0 ? (uint64_t)left : 0;
 }
 
 static uint64_t line_budget(struct line *line, enum line_class kind) {
@@ -94,10 +88,10 @@ static struct line_place *line_next(struct line *line) {
         return place;
 }
 
-/* Serves the rest in the next pass, or when `left` allows it again. */
+/* Serves the rest in the next pass, or when `part` allows it again. */
 static void line_serve_later(struct line *line) {
         if (!line_lacks(line, LINE_OPERATORS) || line_share(line) > 0 ||
-            loop_timer_arm(line->due, (uint64_t)((int64_t)LINE_PART - line->left)) < 0)
+            loop_timer_arm(line->due, (uint64_t)((1 - line->part.left) * LINE_PART)) < 0)
                 loop_defer(line->loop, &line->serving);
 }
 
@@ -130,7 +124,7 @@ void line_deinit(struct line *line) {
 
 void line_stepped(struct line *line) {
         line_share(line);
-        line->stepped = line->looked;
+        line->stepped = line->part.last;
 }
 
 uint64_t line_left(struct line *line, const struct line_queue *queue) {
@@ -147,9 +141,9 @@ void line_charge(struct line *line, const struct line_queue *queue, uint64_t us)
         if (line->class_of(queue) == LINE_OPERATORS)
                 return;
         line_share(line);
-        line->left -= (int64_t)(us * LINE_PART);
-        if (line->left < -LINE_MOST) /* more than a budget: the thread was not running all that time */
-                line->left = -LINE_MOST;
+        line->part.left -= (double)us;
+        if (line->part.left < -(double)LINE_BUDGET) /* the thread was not running all that time */
+                line->part.left = -(double)LINE_BUDGET;
 }
 
 void line_add(struct line *line, struct line_queue *queue, struct line_place *place) {

@@ -15,6 +15,7 @@
 
 #include "list.h"
 #include "loop.h"
+#include "token_bucket.h"
 
 #define LINE_BUDGET 1000u /* us in one pass of the loop */
 #define LINE_PART 16u     /* requests get one part in so many of the time while steps go on */
@@ -44,10 +45,9 @@ struct line {
         enum line_class (*class_of)(const struct line_queue *queue);
         void (*serve)(struct line_place *place);
         uint64_t pass, spent;     /* the pass of the loop in which time was last spent, and us spent in it */
-        uint64_t stepped, looked; /* clock_now() at the last step, and at the last update of `left` */
-        /* LINE_PART times the us that requests may take now. Below 0: the us that they have to wait. */
-        int64_t left;
-        struct loop_timer *due; /* fires when `left` allows requests again */
+        uint64_t stepped;         /* clock_now() at the last step */
+        struct token_bucket part; /* us that requests may take while steps go on */
+        struct loop_timer *due;   /* fires when `part` allows requests again */
 };
 
 /* serve() is called when a place has its turn, and has left the line by then; serve() charges the time that

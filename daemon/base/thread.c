@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/thread.h"
 
+#include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+
+#define NICE 10 /* of threads whose work can wait */
 
 int thread_start(pthread_t *ret, const char *name, size_t stack, void *(*run)(void *data), void *data) {
         pthread_attr_t attributes;
@@ -23,6 +27,15 @@ int thread_start(pthread_t *ret, const char *name, size_t stack, void *(*run)(vo
         if (r == 0)
                 pthread_setname_np(*ret, name);
         return r;
+}
+
+void thread_stand_back(void) {
+        struct sched_param parameter = { 0 };
+
+        if (sched_getscheduler(0) != SCHED_OTHER)
+                return; /* an administrator's choice */
+        sched_setscheduler(0, SCHED_BATCH, &parameter);
+        (void)!nice(NICE);
 }
 
 uint64_t thread_cpu_us(pthread_t thread) {

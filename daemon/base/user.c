@@ -44,7 +44,7 @@ void users_sweep(struct users *users, uint64_t now) {
         struct user *user, *spare;
 
         list_for_each_safe(user, spare, &users->list, link)
-                if (user->references == 0 && pace_is_full(&user->pace, now))
+                if (user->references == 0 && token_bucket_is_full(&user->pace, now))
                         user_free(user);
 }
 

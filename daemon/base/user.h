@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The users that the daemon knows now, by uid: what each of them holds, and how fast it has been lately. A
- * user lives while something refers to it: a charge, a burst in the log, descriptors that wait to be closed.
- * A user that nothing refers to is remembered for a while, for the pace of its connections. The headers
- * account.h, flood.h, pace.h, line.h, turn.h and closer.h say what the numbers mean. Loop thread only.
+ * user lives while something refers to it: a charge, or a burst in the log. A user that nothing refers to is
+ * remembered for a while, for the pace of its connections. The headers account.h, flood.h, token_bucket.h,
+ * line.h, turn.h and closer.h say what the numbers mean. Loop thread only.
  */
 #pragma once
 
 #include "account.h"
+#include "closer.h"
 #include "flood.h"
 #include "line.h"
 #include "list.h"
-#include "pace.h"
+#include "token_bucket.h"
 #include "turn.h"
 
 #define USERS_STRANGERS 64u /* users that are remembered although nothing refers to them */
-
-struct closer_lane;
 
 struct users {
         struct list list; /* the user that has stayed away for longest comes first */
@@ -43,10 +42,10 @@ struct user {
         uint64_t operators;
         uint64_t used[ACCOUNT_SLOTS];
         struct flood_burst burst[FLOOD_KINDS];
-        struct pace pace;
+        struct token_bucket pace;
         struct turn turn;
         struct line_queue line;
-        struct closer_lane *lane; /* NULL: no descriptor of this user waits to be closed */
+        struct closer_lane lane;
 };
 
 int users_new(const uint64_t limits[ACCOUNT_SLOTS], struct users **ret);

@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +32,6 @@
 #define PAUSE (100 * USEC_PER_MSEC) /* pause after an accept for which the system lacked resources */
 #define BATCH (20 * USEC_PER_MSEC)  /* pause between accepts while there is a crowd */
 #define PIECE 4096u
-#define NICE 10
 
 enum stranger_state { GONE, SILENT, READY, SHAKING };
 
@@ -71,7 +69,7 @@ struct door {
         /* For the thread alone, except in door_new() and door_free(): */
         struct stranger stranger[PLACES];
         struct share share;
-        struct pace pace, told;
+        struct token_bucket pace, told;
         struct door_limits now_limits;
         struct keys now_keys;
         unsigned crowd;
@@ -160,7 +158,7 @@ static void stranger_turn_away(struct door *door, struct stranger *stranger, con
         stranger_end(door, stranger);
         if (dialled)
                 door_tell(door, &result);
-        else if (!pace_admits(&door->told, TOLD, clock_now()) || !door_tell(door, &result))
+        else if (!token_bucket_take(&door->told, TOLD, clock_now()) || !door_tell(door, &result))
                 door_count(door, &result.address);
 }
 
@@ -374,7 +372,7 @@ static bool door_serve(struct door *door, uint64_t now) {
         struct stranger *next;
 
         while ((next = door_next(door)) != NULL) {
-                if (!pace_admits(&door->pace, door->now_limits.together, now))
+                if (!token_bucket_take(&door->pace, door->now_limits.together, now))
                         return true;
                 share_serve(&door->share, next->source);
                 stranger_begin(door, next);
@@ -448,23 +446,12 @@ static bool door_look(struct door *door, unsigned *n_listeners) {
         return !stop;
 }
 
-/* Lowers the priority of the thread, because its work can wait. It takes no processor from a thread that
- * runs, and gets less time than others where processors are scarce. */
-static void door_stand_back(void) {
-        struct sched_param parameter = { 0 };
-
-        if (sched_getscheduler(0) != SCHED_OTHER)
-                return; /* an administrator's choice */
-        sched_setscheduler(0, SCHED_BATCH, &parameter);
-        (void)!nice(NICE);
-}
-
 static void *door_run(void *data) {
         struct door *door = data;
         unsigned n_listeners;
         uint64_t count;
 
-        door_stand_back();
+        thread_stand_back();
         while (door_look(door, &n_listeners)) {
                 uint64_t now = clock_now();
 

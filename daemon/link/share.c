@@ -56,7 +56,7 @@ unsigned share_find(struct share *share, const struct sockaddr_storage *address,
 }
 
 bool share_admits(struct share *share, unsigned source, uint64_t rate, uint64_t now) {
-        return pace_admits(&share->source[source].pace, rate, now);
+        return token_bucket_take(&share->source[source].pace, rate, now);
 }
 
 bool share_precedes(const struct share *share, unsigned a, unsigned b) {

@@ -13,14 +13,14 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "base/pace.h"
+#include "base/token_bucket.h"
 
 #define SOURCE_KEY 17u     /* bytes: kind and address */
 #define SHARE_SOURCES 256u /* sources that are remembered; those that hold a place always are */
 
 struct share_source {
         uint8_t key[SOURCE_KEY];
-        struct pace pace;
+        struct token_bucket pace;
         unsigned held;   /* number of places */
         uint64_t seen;   /* when it last connected */
         uint64_t served; /* number of its last turn, counted over all sources */

@@ -564,7 +564,7 @@ static int conns_check_pace(struct conns *conns, const struct session_peer *peer
 
         if (user == NULL)
                 return -ENOMEM;
-        if (pace_admits(&user->pace, conns->connects_per_uid, clock_now()))
+        if (token_bucket_take(&user->pace, conns->connects_per_uid, clock_now()))
                 return 0;
         accounts_note(conns->users, ACCOUNT_TOO_FAST);
         return refuse(refusal, WIRE__CODE__QUOTA,

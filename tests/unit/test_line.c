@@ -201,16 +201,16 @@ TEST(steps_leave_a_part_of_the_time) {
         assert_int_equal(line_left(&world.line, &world.queue[0]), LINE_BUDGET); /* no steps go on */
         line_stepped(&world.line);
         line_charge(&world.line, &world.queue[0], 1000000); /* the debt has a limit, which is one budget */
-        assert_int_equal(world.line.left, -(int64_t)(LINE_BUDGET * LINE_PART));
+        assert_true(world.line.part.left == -(double)LINE_BUDGET);
         pass();
         uint64_t left;
         do { /* again, if this process was kept waiting for so long that no steps go on */
-                world.line.looked = world.line.stepped = clock_now();
-                world.line.left = -1000000000;
+                world.line.part.last = world.line.stepped = clock_now();
+                world.line.part.left = -1000000;
                 left = line_left(&world.line, &world.queue[0]);
         } while (clock_now() - world.line.stepped > LINE_CALM);
         assert_int_equal(left, 0);
-        world.line.left = -2000;
+        world.line.part.left = -100;
         add(0, 0);
         run(1);
         assert_int_equal(world.n, 1);
@@ -223,8 +223,8 @@ TEST(operators_need_no_part_of_the_time) {
         line_charge(&world.line, &world.queue[0], LINE_BUDGET);
         assert_int_equal(line_left(&world.line, &world.queue[1]), 0);
         pass();
-        world.line.looked = world.line.stepped = clock_now();
-        world.line.left = -(int64_t)(LINE_BUDGET * LINE_PART);
+        world.line.part.last = world.line.stepped = clock_now();
+        world.line.part.left = -(double)LINE_BUDGET;
         add(0, 0);
         assert_int_equal(line_left(&world.line, &world.queue[1]), LINE_BUDGET);
         line_charge(&world.line, &world.queue[1], LINE_BUDGET - 1);

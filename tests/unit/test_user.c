@@ -24,7 +24,7 @@ static int tear_down(void **state) {
 
 /* Whether this user may open a connection now, of two that are allowed in a second. */
 static bool connects(uid_t uid, uint64_t now) {
-        return pace_admits(&user_get(users, uid)->pace, 2, now);
+        return token_bucket_take(&user_get(users, uid)->pace, 2, now);
 }
 
 TEST(a_uid_is_one_user) {
