@@ -9,7 +9,7 @@
  *      for (size_t i = 0; i < array_size(table); i++)
  *              spelling_try(&spelling, table[i].name);
  *      if (spelling.best)
- *              …did you mean spelling.best?
+ *              printf("did you mean %s?\n", spelling.best);
  */
 #pragma once
 

@@ -198,3 +198,12 @@ bool proc_pidfd_is(int pidfd, pid_t pid) {
         line += *line == '\n' ? strlen("\nPid:") : strlen("Pid:");
         return strtol(line, NULL, 10) == pid;
 }
+
+void proc_boot(char ret[PROC_BOOT]) {
+        _cleanup_(closep) int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+
+        memset(ret, 0, PROC_BOOT);
+        if (fd < 0 || read(fd, ret, PROC_BOOT - 1) < 0)
+                ret[0] = '\0';
+        ret[strcspn(ret, "\n")] = '\0';
+}

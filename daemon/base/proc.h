@@ -39,3 +39,7 @@ int proc_peer_pidfd(int sock);
 bool proc_peer_in_group(int sock, gid_t primary, gid_t group);
 /* Whether `pidfd` is a pidfd and names process `pid` (in our pid namespace), from /proc/self/fdinfo. */
 bool proc_pidfd_is(int pidfd, pid_t pid);
+
+#define PROC_BOOT 40u
+/* An id of this start of the machine, padded with NULs; "" if the kernel tells none. */
+void proc_boot(char ret[PROC_BOOT]);

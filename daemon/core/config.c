@@ -20,6 +20,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/proc.h"
 #include "options.h"
 #include "proto/spelling.h"
 
@@ -519,14 +520,10 @@ uint64_t config_build(const struct config *config) {
 }
 
 void config_host(const struct config *config, char host[CONFIG_HOST]) {
-        FILE *file = config->host_id[0] == '\0' ? fopen("/proc/sys/kernel/random/boot_id", "re") : NULL;
+        char boot[PROC_BOOT];
 
-        snprintf(host, CONFIG_HOST, "%.64s", config->host_id);
-        if (file == NULL)
-                return;
-        if (fscanf(file, "%64s", host) != 1)
-                host[0] = '\0';
-        fclose(file);
+        proc_boot(boot);
+        snprintf(host, CONFIG_HOST, "%.64s", config->host_id[0] != '\0' ? config->host_id : boot);
 }
 
 uint32_t config_device_number(const struct config *config) {

@@ -19,20 +19,20 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/proc.h"
 #include "proto/frame.h"
 
 #define MAGIC UINT64_C(0x6c616e72756f4a47) /* "GJournal" */
 #define VERSION 1u
 #define MOST (UINT64_C(64) << 20) /* bytes */
 #define PAGE 4096u
-#define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
 enum mark { MARK_NONE, MARK_BEGUN, MARK_DONE };
 
 struct header {
         uint64_t magic;
         uint32_t version, size; /* of a plan's slot without its marks, and of a job's */
-        char boot[40];          /* of the machine: its processes are gone after the next one */
+        char boot[PROC_BOOT];   /* of the machine: its processes are gone after the next one */
         uint64_t run;           /* how many daemons have had the file */
         uint64_t end;           /* of the last slot */
 };
@@ -109,6 +109,19 @@ static struct slot *slot_of(const struct journal *journal, uint64_t at) {
         return (struct slot *)(void *)(journal->map + at);
 }
 
+/* Where the slot ends, and the next one begins. NULL: before the first one. */
+static uint64_t slot_after(const struct journal *journal, const struct slot *slot) {
+        return slot != NULL ? (uint64_t)((const uint8_t *)slot - journal->map) + slot->bytes
+                            : sizeof(struct header);
+}
+
+/* The first slot for NULL; NULL after the last one, or without a journal. */
+static struct slot *slot_next(const struct journal *journal, const struct slot *slot) {
+        if (journal == NULL || slot_after(journal, slot) >= header_of(journal)->end)
+                return NULL;
+        return slot_of(journal, slot_after(journal, slot));
+}
+
 /* ---- the file ---- */
 
 static int journal_fail(int r, const char *path, const char *what, char *error, size_t size) {
@@ -136,13 +149,6 @@ static int journal_open_file(const char *path, int *ret, char *error, size_t siz
         *ret = fd;
         fd = -1;
         return 0;
-}
-
-static void journal_read_boot(char boot[40]) {
-        _cleanup_(closep) int fd = open(BOOT_ID, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd >= 0 ? read(fd, boot, 39) : 0;
-
-        memset(boot + (n > 0 ? n : 0), 0, 40 - (size_t)(n > 0 ? n : 0));
 }
 
 /* Memory for all of it: a store must not find the disk full. */
@@ -251,12 +257,12 @@ int journal_open(const char *path, struct journal **ret, char *error, size_t siz
         struct journal *journal = calloc(1, sizeof(*journal));
         bool dropped = false;
         struct stat info;
-        char boot[40];
+        char boot[PROC_BOOT];
 
         if (journal == NULL)
                 return journal_fail(-ENOMEM, path, "opened", error, size);
         journal->fd = -1;
-        journal_read_boot(boot);
+        proc_boot(boot);
         int r = journal_open_file(path, &journal->fd, error, size);
         if (r < 0) {
                 journal_close(journal);
@@ -308,14 +314,10 @@ static bool slot_is_of(const struct slot *slot, enum kind kind, uid_t uid, const
 /* The slot that a former daemon has left of the plan; NULL: none of that size. */
 static struct journal_plan *journal_find_left(struct journal *journal, const struct journal_key *key,
                                               uint32_t most_local) {
-        const struct header *header = header_of(journal);
-        struct slot *slot;
-
-        for (uint64_t at = sizeof(*header); at < header->end; at += slot->bytes) {
-                slot = slot_of(journal, at);
+        for (struct slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;) {
                 struct journal_plan *plan = (struct journal_plan *)(void *)slot;
 
-                if (slot->run == header->run ||
+                if (slot->run == header_of(journal)->run ||
                     !slot_is_of(slot, KIND_PLAN, key->uid, key->job, key->incarnation) ||
                     plan->plan != key->plan)
                         continue;
@@ -329,21 +331,18 @@ static struct journal_plan *journal_find_left(struct journal *journal, const str
 
 /* A slot that is free and large enough, but not much too large; else one at the end. */
 static struct slot *find_slot(struct journal *journal, uint64_t bytes) {
-        struct header *header = header_of(journal);
-        struct slot *slot;
-        uint64_t at;
+        uint64_t at = header_of(journal)->end;
+        struct slot *slot = NULL;
 
-        for (at = sizeof(*header); at < header->end; at += slot->bytes) {
-                slot = slot_of(journal, at);
+        while ((slot = slot_next(journal, slot)) != NULL)
                 if (slot->kind == KIND_FREE && slot->bytes >= bytes && slot->bytes <= 2 * bytes)
                         return slot;
-        }
         if (bytes > MOST || at > MOST - bytes || journal_grow(journal, at + bytes) < 0)
                 return NULL;
         slot = slot_of(journal, at);
         memset(slot, 0, sizeof(*slot));
         slot->bytes = bytes;
-        __atomic_store_n(&header->end, at + bytes, __ATOMIC_RELEASE);
+        __atomic_store_n(&header_of(journal)->end, at + bytes, __ATOMIC_RELEASE);
         return slot;
 }
 
@@ -369,7 +368,7 @@ static void slot_set_kind(struct slot *slot, enum kind kind) {
 struct journal_plan *journal_add(struct journal *journal, const struct journal_key *key,
                                  uint32_t most_local) {
         uint64_t bytes = journal_bytes(key, most_local);
-        struct journal_plan *plan = journal != NULL ? journal_find_left(journal, key, most_local) : NULL;
+        struct journal_plan *plan = journal_find_left(journal, key, most_local);
 
         if (plan != NULL) {
                 plan->slot.run = header_of(journal)->run;
@@ -388,16 +387,12 @@ struct journal_plan *journal_add(struct journal *journal, const struct journal_k
 
 /* Free slots at the end are cut off; the file stays as large as it has been. */
 static void cut(struct journal *journal) {
-        struct header *header = header_of(journal);
-        const struct slot *slot;
-        uint64_t used = sizeof(*header);
+        const struct slot *last = NULL;
 
-        for (uint64_t at = sizeof(*header); at < header->end; at += slot->bytes) {
-                slot = slot_of(journal, at);
+        for (const struct slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;)
                 if (slot->kind != KIND_FREE)
-                        used = at + slot->bytes;
-        }
-        header->end = used;
+                        last = slot;
+        header_of(journal)->end = slot_after(journal, last);
 }
 
 static void slot_drop(struct journal *journal, struct slot *slot) {
@@ -411,16 +406,11 @@ void journal_drop(struct journal *journal, struct journal_plan *plan) {
 }
 
 void journal_sweep(struct journal *journal) {
-        struct slot *slot;
-
         if (journal == NULL)
                 return;
-        const struct header *header = header_of(journal);
-        for (uint64_t at = sizeof(*header); at < header->end; at += slot->bytes) {
-                slot = slot_of(journal, at);
-                if (slot->run != header->run)
+        for (struct slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;)
+                if (slot->run != header_of(journal)->run)
                         slot->kind = KIND_FREE;
-        }
         cut(journal);
 }
 
@@ -432,16 +422,9 @@ uint64_t journal_job_bytes(void) {
 
 struct journal_job *journal_find_job(struct journal *journal, uid_t uid, const char *name,
                                      uint64_t incarnation) {
-        struct slot *slot;
-
-        if (journal == NULL)
-                return NULL;
-        const struct header *header = header_of(journal);
-        for (uint64_t at = sizeof(*header); at < header->end; at += slot->bytes) {
-                slot = slot_of(journal, at);
+        for (struct slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;)
                 if (slot_is_of(slot, KIND_JOB, uid, name, incarnation))
                         return (struct journal_job *)(void *)slot;
-        }
         return NULL;
 }
 
