@@ -55,6 +55,28 @@ static void owner_go_on(struct coordinator *c, struct track_owner *owner, const 
                 owner_set_turn(c, owner, plan->unit, plan->turn);
 }
 
+/* Units of the track, by whatever plans. Nodes that have not entered the generation yet will count from its
+ * mark; where no node is left of any, each counts for itself. */
+static uint64_t committed_on(const struct coordinator *c, uint32_t track) {
+        bool anew = c->tally.survivors == 0;
+        uint64_t committed = track < c->n_tracks ? c->verdict[track] : 0;
+
+        for (uint32_t node = 0; node < c->top; node++)
+                if ((anew ? c->node[node].known : coordinator_survives(c, node)) &&
+                    coordinator_track(c, node, track)->committed > committed)
+                        committed = coordinator_track(c, node, track)->committed;
+        return committed;
+}
+
+/* If a node outside has it, the generation may have come further on the track without steps of the plan. */
+static void owner_take_from(struct coordinator *c, uint32_t node, const struct report_plan *plan) {
+        uint64_t said = coordinator_track(c, node, plan->track)->committed;
+
+        owner_take(c, plan->track, plan);
+        if (!coordinator_survives(c, node) && c->tally.survivors > 0 && committed_on(c, plan->track) > said)
+                c->owner[plan->track].before += committed_on(c, plan->track) - said;
+}
+
 /* Another coordinator has given it; what the generation's nodes know of it comes first. */
 static void owner_learn(struct coordinator *c, bool of_survivors) {
         for (uint32_t node = 0; node < c->top; node++)
@@ -66,26 +88,13 @@ static void owner_learn(struct coordinator *c, bool of_survivors) {
 
                         if (owner == NULL && track_is_step(plan->track) &&
                             plan->track < c->config.room.tracks && !c->owner[plan->track].held) {
-                                owner_take(c, plan->track, plan);
+                                owner_take_from(c, node, plan);
                                 owner = &c->owner[plan->track];
                         }
                         if (owner != NULL && of_survivors &&
                             generation_equal(c->node[node].generation, c->current))
                                 owner_go_on(c, owner, plan);
                 }
-}
-
-/* By plans that had the track before: all nodes have let go of these. Nodes that have not entered the
- * generation yet will count from its mark; before any was entered, each counts for itself. */
-static uint64_t committed_on(const struct coordinator *c, uint32_t track) {
-        bool anew = nodeset_empty(c->set);
-        uint64_t committed = track < c->n_tracks ? c->verdict[track] : 0;
-
-        for (uint32_t node = 0; node < c->top; node++)
-                if ((anew ? c->node[node].known : coordinator_survives(c, node)) &&
-                    coordinator_track(c, node, track)->committed > committed)
-                        committed = coordinator_track(c, node, track)->committed;
-        return committed;
 }
 
 static void owner_give(struct coordinator *c, const struct report_plan *plan) {
