@@ -19,7 +19,7 @@
 #define LIMIT_NAME 255u            /* bytes of a job or parameter name */
 #define LIMIT_TOKEN 255u           /* bytes of a job's token */
 #define LIMIT_TEXT 1024u           /* bytes of any other string */
-#define LIMIT_PROOF 32u            /* bytes of a member's proof */
+#define LIMIT_SECRET 32u           /* bytes of a member's secret */
 #define LIMIT_LOCAL 256u           /* members of one job on one daemon */
 #define LIMIT_WORLD 256u           /* members of one job, wherever they are */
 #define LIMIT_PARAMS 65536u        /* parameters of a plan */

@@ -19,7 +19,7 @@
 #include "base/cleanup.h"
 
 #define MAGIC "gradsync"
-#define VERSION 2u
+#define VERSION 3u
 #define TERMS (1u << 20) /* that are reserved at once: no run but a very long one waits for the disk again */
 #define SPREAD 0x3fffffffu /* mask: a run leaves out so many terms, drawn anew each time */
 #define SLOTS 2u
@@ -28,7 +28,7 @@
 struct saved {
         char magic[8];
         uint32_t version, unused;
-        uint8_t node[IDENTITY_NODE], key[IDENTITY_KEY];
+        uint8_t node[IDENTITY_NODE];
         uint64_t sequence; /* grows with each write */
         uint64_t instance;
         uint64_t terms;         /* those up to here may have been used */
@@ -180,8 +180,7 @@ static const char *saved_read(int fd, struct saved *ret, unsigned *ret_whole) {
 static int saved_begin(struct saved *ret) {
         struct saved saved = { .magic = MAGIC, .version = VERSION, .address = IDENTITY_NO_PLACE };
 
-        if (getrandom(saved.node, sizeof(saved.node), 0) != sizeof(saved.node) ||
-            getrandom(saved.key, sizeof(saved.key), 0) != sizeof(saved.key))
+        if (getrandom(saved.node, sizeof(saved.node), 0) != sizeof(saved.node))
                 return -errno;
         saved.check = saved_check(&saved);
         *ret = saved;
@@ -304,10 +303,6 @@ struct identity *identity_close(struct identity *identity) {
 
 const uint8_t *identity_node(const struct identity *identity) {
         return identity->saved.node;
-}
-
-const uint8_t *identity_key(const struct identity *identity) {
-        return identity->saved.key;
 }
 
 uint64_t identity_instance(const struct identity *identity) {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Facts that a daemon remembers from one run to the next, so that no other daemon takes an old message for a
- * new one, whatever the clock says: its id, the number of its starts, the terms that it has used, the key by
- * which it proves its identity, and its place in a cluster. They lie in one file of the daemon's own. A fact
- * is on the disk before it is used, and writing it needs no further space. As long as the object lives no
- * other daemon can have that file.
+ * new one, whatever the clock says: its id, the number of its starts, the terms that it has used, and its
+ * place in a cluster. They lie in one file of the daemon's own. A fact is on the disk before it is used, and
+ * writing it needs no further space. As long as the object lives no other daemon can have that file.
  */
 #pragma once
 
@@ -12,7 +11,6 @@
 #include <stdint.h>
 
 #define IDENTITY_NODE 16u /* bytes */
-#define IDENTITY_KEY 32u
 #define IDENTITY_NO_PLACE UINT32_MAX
 
 struct identity;
@@ -30,7 +28,6 @@ int identity_open(const char *directory, const char *name, struct identity **ret
 struct identity *identity_close(struct identity *identity);
 
 const uint8_t *identity_node(const struct identity *identity);
-const uint8_t *identity_key(const struct identity *identity);
 uint64_t identity_instance(const struct identity *identity); /* 1 in the first run */
 /* A counter of terms that no call in any run has given: 0 and *ret, or a negative errno if that could not be
  * put on the disk. */

@@ -125,7 +125,6 @@ static int server_open_identity(struct server *server, char *error, size_t size)
                 return r < 0 ? r : 0;
         for (size_t i = 0; i < IDENTITY_NODE; i++)
                 sprintf(&server->node[2 * i], "%02x", identity_node(server->identity)[i]);
-        sessions_use_key(server->sessions, identity_key(server->identity));
         server->shown.starts = server->jobs->config.instance = identity_instance(server->identity);
         return 0;
 }
@@ -338,9 +337,7 @@ static void server_find_admin_group(struct server *server) {
                 server->conns.admin_group = group->gr_gid;
 }
 
-/* In the service manager's runtime directory, or else beside the socket. Without it a step that was just
- * complete when the daemon crashes is computed again, and jobs that span several daemons end with this one.
- */
+/* In the service manager's runtime directory, or else beside the socket. */
 static int server_open_journal(struct server *server, char *error, size_t size) {
         _cleanup_(freep) char *directory = NULL, *name = NULL, *path = NULL;
         int r = identity_place(getenv("RUNTIME_DIRECTORY"), server->config.socket, "journal", &directory,
@@ -350,10 +347,7 @@ static int server_open_journal(struct server *server, char *error, size_t size) 
                 return server_fail(-ENOMEM, "cannot start", error, size);
         r = journal_open(path, &server->jobs->journal, error, size);
         if (r < 0)
-                log_warning(
-                        "there is no journal: jobs that span several daemons will not outlive this one, and "
-                        "a crash can void a complete step: %s",
-                        error);
+                log_warning("there is no journal, so the jobs of this gradsyncd will end with it: %s", error);
         else if (r > 0)
                 log_warning("%s", error);
         server->left_until = clock_now() + LEFT_KEPT;
@@ -410,8 +404,7 @@ static int server_open_sessions(struct server *server, char *error, size_t size)
                 .staging_bytes = server->config.staging_bytes,
         };
 
-        if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance) ||
-            getrandom(&config.proof_key, sizeof(config.proof_key), 0) != sizeof(config.proof_key))
+        if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance))
                 return server_fail(-errno, "cannot draw an instance id", error, size);
         int r = sessions_new(&config, &server->sessions);
         if (r == 0)

@@ -4,6 +4,7 @@
 
 #include "job/carry.h"
 #include "job/plan/plan.h"
+#include "job/plan/position.h"
 #include "job/plan/step.h"
 #include "job/private.h"
 #include "job/restart/takeover.h"
@@ -24,30 +25,42 @@ static void act_quietly(struct plan *plan) {
 
 static void act_void(struct plan *plan) {
         plan->job->torn = true;
+        position_end(plan->job);
         step_voided(plan);
 }
 
-/* Members hear about a step of the former daemon with the next generation. A step that is left to the next
- * daemon stays as it is. */
+/* Members hear of it with the next generation. */
+static void act_on_former_step(struct plan *plan, bool committed) {
+        if (committed) {
+                plan->step++;
+                position_commit(plan);
+        } else {
+                plan->job->takeover->voided = true; /* the journal has it once members enter the generation */
+        }
+}
+
+/* A step that is left to the next daemon stays as it is. */
 static void act_on_step(struct plan *plan, enum action_kind kind) {
-        struct takeover *takeover = plan->job->takeover;
+        bool former = plan->job->takeover != NULL;
 
         switch (kind) {
         case ACTION_OPEN: step_opened(plan); break;
         case ACTION_CANCEL: step_cancel(plan); break;
         case ACTION_UNBEGUN: step_unbegun(plan); break;
         case ACTION_COMMITTED:
-                if (takeover != NULL)
-                        plan->step++;
+                if (former)
+                        act_on_former_step(plan, true);
                 else
                         step_committed(plan);
                 break;
         default:
-                if (takeover != NULL && plan->gate != GATE_LEFT)
-                        takeover->voided = true;
-                else if (plan->gate != GATE_LEFT && step_can_wait(plan))
+                if (plan->gate == GATE_LEFT)
+                        return;
+                if (former)
+                        act_on_former_step(plan, false);
+                else if (step_can_wait(plan))
                         act_quietly(plan);
-                else if (plan->gate != GATE_LEFT)
+                else
                         act_void(plan);
         }
 }

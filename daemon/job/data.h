@@ -56,8 +56,9 @@ struct member {
         struct list owner_link; /* the session's list; unlinked once the member is gone */
         struct job *job;
         enum member_state state;
-        uint64_t id;     /* of this process's membership */
-        uint64_t stable; /* once formed: the id of its place, which a successor inherits */
+        uint64_t id;          /* of this process's membership */
+        uint64_t stable;      /* once formed: the id of its place, which a successor inherits */
+        struct sha256 secret; /* that it shows to the daemon that follows this one; all 0: it has none yet */
         pid_t pid;
         uint64_t client; /* id of the client, for status */
         char program[64];
@@ -186,7 +187,8 @@ struct job {
         struct comm comm;
         struct operation operation;
         struct record *record;    /* since the first plan was agreed */
-        struct journal_job *kept; /* its part of the journal; NULL: none, as for a job of one daemon */
+        struct journal_job *kept; /* its part of the journal, once it has formed; NULL: none */
+        bool lost_with_daemon;    /* the journal has no room for it */
         struct nonfinite blame;
         struct recovery recovery;
         struct charge charge; /* one job */

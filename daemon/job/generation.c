@@ -69,21 +69,6 @@ static void take_places(struct job *job) {
         }
 }
 
-/* Before members hear of the generation. */
-static void generation_keep(struct job *job) {
-        const struct takeover *takeover = job->takeover;
-        const struct journal_ended ended = {
-                .generation = job->generation,
-                .number = machine_committed(job, TRACK_OPERATION),
-                .sequence = job->n_local > 0 ? job->local[0]->operation.next : 0,
-                .failed = takeover != NULL && takeover->resumed && takeover->operation_failed,
-        };
-
-        position_claim(job);
-        position_keep(job);
-        journal_end_operation(job->kept, &ended);
-}
-
 /* The member is new, and counts its plans from the first one that others still have. */
 static void generation_welcome(struct member *member, const struct plan_ordinals *plans) {
         member->next_plan = plans->n > 0 ? plans->ordinal[0] : plans->next;
@@ -97,7 +82,7 @@ static void formed(struct job *job) {
         job_set_state(job, JOB_RUNNING);
         take_places(job);
         log_formed(job, "formed");
-        generation_keep(job);
+        position_enter(job, false);
         plan_list(job, true, &plans);
         for (uint32_t local = 0; local < job->n_local; local++)
                 generation_welcome(job->local[local], &plans);
@@ -220,7 +205,10 @@ static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t b
         job_set_state(job, JOB_RUNNING);
         if (job->takeover == NULL) /* else the verdict has been logged */
                 log_formed(job, "goes on");
-        generation_keep(job);
+        position_enter(job, resumed);
+        if (job->takeover != NULL && !resumed)
+                list_for_each(plan, &job->plans, link)
+                        journal_void(plan->kept, plan->step + 1);
         for (uint32_t local = 0; local < job->n_local; local++)
                 if (fresh[local])
                         generation_welcome(job->local[local], &plans);
@@ -379,19 +367,6 @@ static void generation_tell_needed(struct job *job) {
                        left);
 }
 
-/* No daemon takes the job back, and its name may be another job's soon. */
-static void generation_forget(struct job *job) {
-        struct journal *journal = job->table->journal;
-        struct plan *plan;
-
-        journal_drop_job(journal, job->kept);
-        job->kept = NULL;
-        list_for_each(plan, &job->plans, link) {
-                journal_drop(journal, plan->kept);
-                plan->kept = NULL;
-        }
-}
-
 /* There will be no other generation. Members that wait for others in this one are told now; the machine voids
  * what has been begun. */
 void job_break(struct job *job, enum job_end end) {
@@ -401,7 +376,7 @@ void job_break(struct job *job, enum job_end end) {
         if (job->loss.cause == WIRE__CAUSE__LEAVING && end == JOB_END_TOO_FEW && job->state != JOB_FORMING)
                 generation_tell_needed(job);
         job_set_state(job, JOB_LOST);
-        generation_forget(job);
+        position_forget(job); /* its name may be another job's soon */
         job->clues.broken = clock_now();
         job->clues.end = end;
         job->open = false;
@@ -503,6 +478,7 @@ void job_interrupted(struct job *job, const struct membership_loss *loss, enum j
                 return;
         }
         job->loss = *loss;
+        position_end(job);
         job_tell_gone(job);
         note_loss(job, member != NULL ? member->noticed : 0);
         if (end != JOB_END_NONE)

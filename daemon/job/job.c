@@ -19,6 +19,7 @@
 #include "gradsync.pb-c.h"
 #include "job/carry.h"
 #include "job/plan/plan.h"
+#include "job/plan/position.h"
 #include "job/plan/step.h"
 #include "job/private.h"
 #include "job/restart/takeover.h"
@@ -73,7 +74,9 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         job->cluster = join->cluster;
         job->token = *join->token;
         job_listen(job);
-        int r = job_charge(job, size + (job->cluster ? journal_job_bytes() : 0), refusal);
+        int r = job_charge(job,
+                           size + (jobs->journal != NULL ? journal_job_bytes(join->membership.max_world) : 0),
+                           refusal);
         if (r == 0)
                 r = machine_init(job, join->membership.incarnation, on_beat, refusal);
         if (r != 0) {
@@ -376,7 +379,7 @@ bool job_returns(const struct job *job) {
         list_for_each(member, &job->members, link)
                 if (member->owner != NULL && !member->returns && !member_waits(member))
                         return false;
-        return job->state != JOB_LOST;
+        return job->state == JOB_FORMING || job->kept != NULL;
 }
 
 void job_interrupt(struct job *job) {
@@ -423,6 +426,8 @@ void member_gone(struct member *member, uint32_t cause) {
                 job->clues.last = (struct membership_loss){ .pid = (int32_t)member->pid, .cause = cause };
                 job->clues.refused[0] = '\0';
         }
+        if (!joining)
+                position_end(job);
         machine_gone(job, member->id, cause);
         if (joining)
                 member_free(member);

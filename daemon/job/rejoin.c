@@ -11,73 +11,75 @@
 #include "base/clock.h"
 #include "job/plan/position.h"
 #include "job/private.h"
+#include "job/restart/takeover.h"
 
 #define MOST_WAIT (UINT64_C(3600) * USEC_PER_SEC)
-#define LEAST_TELLING (10 * USEC_PER_SEC)    /* for a member that comes back near the deadline or after it */
-#define MOST_GENERATIONS (UINT32_C(1) << 31) /* so that the generations that follow can still be counted */
-#define MOST_OPERATIONS (UINT64_C(1) << 62)  /* so that operations can still be counted */
-/* The ids of members that join later are counted from the highest known one on. */
-#define MOST_ID (UINT64_C(1) << 48)
+#define LEAST_TELLING (10 * USEC_PER_SEC) /* for a member that comes back near the deadline or after it */
 
-static int rejoin_check_claims(const struct job_rejoin *rejoin, struct refusal *refusal) {
-        const struct membership_request *wish = &rejoin->join.membership;
-        const char *name = rejoin->join.name;
+/* A member that comes back, as the journal has it. */
+struct former {
+        struct journal_job *job;
+        const struct journal_generation *from;
+        uint32_t local; /* its index there, and in the job */
+        struct token token;
+};
 
-        if (rejoin->said.word.generation == 0 || rejoin->said.word.generation >= MOST_GENERATIONS)
-                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': there is no generation %u", name,
-                              rejoin->said.word.generation);
-        if (rejoin->world == 0 || rejoin->world > wish->max_world || wish->rank >= rejoin->world)
-                return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s': rank %u of %u, in a job of at most %u, is no place", name,
-                              wish->rank, rejoin->world, wish->max_world);
-        if (wish->slot >= wish->max_world)
-                return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s': local rank %u, in a job of at most %u, is no place", name,
-                              wish->slot, wish->max_world);
-        if (rejoin->said.operations >= MOST_OPERATIONS)
-                return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s': %" PRIu64 " operations cannot have ended", name,
-                              rejoin->said.operations);
-        if (rejoin->stable == 0 || rejoin->stable >= MOST_ID)
-                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': %" PRIu64 " is no member id", name,
-                              rejoin->stable);
-        return 0;
+static int rejoin_refuse_unknown(const struct jobs *jobs, const struct job_rejoin *rejoin,
+                                 struct refusal *refusal) {
+        return refuse(refusal, WIRE__CODE__MEMBER_LOST,
+                      "job '%s': this process was in it at a gradsyncd that has ended, and %s: join it again",
+                      rejoin->join.name,
+                      jobs->journal != NULL ? "the journal of this one does not have it"
+                                            : "this one has no journal");
 }
 
-/* The place in the generation that the member knows, or in the next one: the former daemon may have been
- * killed before it had told the member. NULL: the journal does not have it. */
-static const struct journal_place *rejoin_look_up(struct jobs *jobs, const struct job_rejoin *rejoin) {
-        const struct job_join *join = &rejoin->join;
-        const struct journal_job *kept =
-                journal_find_job(jobs->journal, join->uid, join->name, join->membership.incarnation);
-        const struct journal_place *place = journal_place_of(kept, rejoin->said.word.generation);
-
-        return place != NULL ? place : journal_place_of(kept, rejoin->said.word.generation + 1);
-}
-
-/* Where the job was, for a job that is to be taken back, or is being taken back. */
-static int rejoin_find_place(struct jobs *jobs, struct job_rejoin *rejoin, struct refusal *refusal) {
-        const struct journal_place *place = NULL;
-        uint32_t rank = rejoin->join.membership.rank;
-
-        if (!rejoin->join.cluster)
-                place_alone(&rejoin->place, rejoin->said.word.generation, rejoin->world);
-        else if ((place = rejoin_look_up(jobs, rejoin)) != NULL)
-                rejoin->place = *place;
-        else
-                return refuse(refusal, WIRE__CODE__MEMBER_LOST,
-                              "job '%s' has members on other daemons, and the journal of this gradsyncd does "
-                              "not say where in the cluster they were in generation %u: join it again",
-                              rejoin->join.name, rejoin->said.word.generation);
-        if (place_has(&rejoin->place, rank) && rejoin->world == rejoin->place.world)
+/* Whether this daemon can have a job with members on others. */
+static int rejoin_check_cluster(const struct jobs_config *config, const struct job_join *join,
+                                struct refusal *refusal) {
+        if (!join->cluster || (config->cluster != NULL && config->engine != NULL))
                 return 0;
-        return refuse(refusal, WIRE__CODE__INVALID,
-                      "job '%s': rank %u of %u was not on this gradsyncd in generation %u", rejoin->join.name,
-                      rank, rejoin->world, rejoin->said.word.generation);
+        return refuse(refusal, WIRE__CODE__MEMBER_LOST,
+                      "job '%s' has members on other daemons, and this gradsyncd has no coordinator, or no "
+                      "engine, any more: set `coordinator` in its configuration, and join again",
+                      join->name);
+}
+
+/* Completes what the process asks for with what the journal has. */
+static int rejoin_look_up(struct jobs *jobs, struct job_rejoin *rejoin, struct former *ret,
+                          struct refusal *refusal) {
+        struct job_join *join = &rejoin->join;
+
+        ret->job = journal_find_member(jobs->journal, join->uid, join->name, &rejoin->secret, &ret->local);
+        if (ret->job == NULL)
+                return rejoin_refuse_unknown(jobs, rejoin, refusal);
+        const struct journal_about about = journal_about(ret->job);
+        ret->from = journal_latest(ret->job);
+        ret->token.digest = about.token;
+        const struct journal_member *member = &ret->from->member[ret->local];
+        join->token = &ret->token;
+        join->cluster = about.cluster;
+        join->membership = (struct membership_request){
+                .min_world = member->min_world,
+                .max_world = member->max_world,
+                .has_rank = (member->flags & JOURNAL_HAS_RANK) != 0,
+                .has_slot = (member->flags & JOURNAL_HAS_SLOT) != 0,
+                .rank = member->rank,
+                .slot = member->slot,
+                .incarnation = about.incarnation,
+                .grace = member->grace,
+                .identity = member->identity,
+                .instance = member->instance,
+        };
+        if (rejoin->generation > ret->from->number.number)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s', rank %u: its latest generation was %u, not %u", join->name,
+                              member->rank, ret->from->number.number, rejoin->generation);
+        return rejoin_check_cluster(&jobs->config, join, refusal);
 }
 
 /* A member that has not come back yet. To the rest of the job layer it looks like one that is lost. */
-static int add_absent(struct job *job, uint32_t local, uint32_t rank, struct refusal *refusal) {
+static int add_absent(struct job *job, uint32_t local, const struct journal_member *from,
+                      struct refusal *refusal) {
         struct member *member;
         int r = member_new(job, &member, refusal);
 
@@ -85,8 +87,12 @@ static int add_absent(struct job *job, uint32_t local, uint32_t rank, struct ref
                 return r;
         member_set_state(member, MEMBER_LOST);
         member->id = job_next_id(job);
+        member->stable = from->id;
+        member->secret = from->secret;
         member->local = local;
-        member->rank = member->local_rank = rank;
+        member->rank = from->rank;
+        member->local_rank = from->slot;
+        member->max_world = from->max_world;
         member->has_rank = true;
         list_append(&job->members, &member->link);
         job->local[local] = member;
@@ -101,38 +107,47 @@ static void remove_absent(struct job *job) {
                         member_free(member);
 }
 
-/* Gives a job without members the places of the former generation. */
-static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
+/* How many tracks its node needs to speak of all that the journal has. */
+static uint32_t rejoin_tracks(const struct journal_generation *from) {
+        return TRACK_STEP + (from->n_tracks > 0 ? from->n_tracks : 1);
+}
+
+/* Gives a job without members those that the journal has. */
+static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, const struct former *former,
+                        struct refusal *refusal) {
         const struct jobs_config *config = &job->table->config;
+        const struct journal_generation *from = former->from;
         uint64_t wait = rejoin->wait < MOST_WAIT ? rejoin->wait : MOST_WAIT, now = clock_now();
-        uint32_t n = rejoin->place.n_ranks;
-        size_t size = sizeof(struct takeover) + n * sizeof(struct returned);
+        uint32_t n = from->n_members;
+        size_t parts = sizeof(struct takeover) + n * sizeof(struct returned);
+        size_t size = parts + journal_generation_bytes(n);
         struct takeover *takeover = calloc(1, size);
 
         if (takeover == NULL)
                 return -ENOMEM;
         int r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_OWN, size, refusal);
         if (r == 0)
-                r = machine_reserve(job, n + job->machine.node.n, 0, refusal);
+                r = machine_reserve(job, n + job->machine.node.n, rejoin_tracks(from), refusal);
         for (uint32_t local = 0; local < n && r == 0; local++)
-                r = add_absent(job, local, rejoin->place.rank[local], refusal);
-        if (r == 0) /* last: if this job cannot be taken back, nobody must wait for its former members */
+                r = add_absent(job, local, &from->member[local], refusal);
+        if (r == 0) /* last: if this job cannot be taken back, its former members must not be awaited */
                 r = machine_expect(job, n, refusal);
         if (r != 0) {
                 remove_absent(job);
                 takeover_free(takeover);
                 return r;
         }
-        takeover->generation = rejoin->said.word.generation;
-        takeover->first = rejoin->join.membership;
-        position_claim(job);
-        takeover->place = rejoin->place;
+        takeover->from = (struct journal_generation *)(void *)((char *)takeover + parts);
+        memcpy(takeover->from, from, journal_generation_bytes(n));
         takeover->deadline = now + wait;
+        job->kept = former->job;
+        journal_take_job(job->table->journal, job->kept);
         job->takeover = takeover;
         job_set_state(job, JOB_REPLACING);
-        job->generation = rejoin->said.word.generation;
+        job->generation = from->number.number;
         job->max_world = rejoin->join.membership.max_world;
-        job->world = rejoin->world;
+        job->world = from->world;
+        job->history = from->steps > 0;
         job->n_local = n;
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
         job->interrupted = now;
@@ -142,10 +157,11 @@ static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, struct
 
 /* New processes came to this daemon before the first former member. They wait for a place in the job that is
  * taken back, like new processes that come later. */
-static int rejoin_convert(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
+static int rejoin_convert(struct job *job, const struct job_rejoin *rejoin, const struct former *former,
+                          struct refusal *refusal) {
         struct member *member, *spare;
         struct refusal why;
-        int r = rejoin_begin(job, rejoin, refusal);
+        int r = rejoin_begin(job, rejoin, former, refusal);
 
         if (r == 0)
                 return 0;
@@ -158,85 +174,63 @@ static int rejoin_convert(struct job *job, const struct job_rejoin *rejoin, stru
         return r;
 }
 
-/* Whether a member that knows this generation and world belongs to the job that is being taken back. Not all
- * members need to have heard of the latest generation. */
-static bool rejoin_agrees(const struct job *job, const struct job_rejoin *rejoin) {
-        uint32_t known = job->takeover->generation, told = rejoin->said.word.generation;
-
-        return rejoin->world == job->world && place_agrees(&rejoin->place, &job->takeover->place) &&
-               (told == known || told + 1 == known || (told == known + 1 && takeover_is_awaiting(job)));
-}
-
 static int rejoin_stale(const struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
         return refuse(refusal, WIRE__CODE__STALE,
                       "job '%s' has gone on without this process: it is in incarnation %" PRIu64
-                      ", generation %u, of %u members; "
-                      "this process knows of %" PRIu64 ", %u, of %u. Join it anew",
+                      ", generation %u, of %u members; this process knows of %" PRIu64 ", %u. Join it anew",
                       job->name, job->incarnation, job->generation, job->world,
-                      rejoin->join.membership.incarnation, rejoin->said.word.generation, rejoin->world);
+                      rejoin->join.membership.incarnation, rejoin->generation);
 }
 
-/* The job to which the member belongs; it is made if nobody has come before. */
-static int rejoin_find_job(struct jobs *jobs, struct job_rejoin *rejoin, struct job **ret,
-                           struct refusal *refusal) {
+/* The job to which the member belongs; it is made for the first one that comes. */
+static int rejoin_find_job(struct jobs *jobs, struct job_rejoin *rejoin, const struct former *former,
+                           struct job **ret, struct refusal *refusal) {
         uint64_t incarnation = rejoin->join.membership.incarnation;
         struct job *job = *ret;
-        int r;
 
-        if (job != NULL && job->incarnation > incarnation)
-                return rejoin_stale(job, rejoin, refusal);
-        if (job != NULL &&
-            (job->incarnation < incarnation ||
-             (job->takeover != NULL && rejoin->said.word.generation > job->takeover->generation + 1))) {
+        if (job != NULL && job->incarnation < incarnation) {
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
                 jobs_advance(jobs);
                 job = NULL;
         }
+        bool forming = job != NULL && job->state == JOB_FORMING && job->machine.node.world == 0;
+        if (job != NULL && (job->incarnation > incarnation ||
+                            (!forming && (job->takeover == NULL || job->kept != former->job))))
+                return rejoin_stale(job, rejoin, refusal);
         if (job != NULL && job->cluster != rejoin->join.cluster)
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s' has the scope '%s' here, and this process comes back with '%s'",
                               job->name, job->cluster ? "cluster" : "host",
                               rejoin->join.cluster ? "cluster" : "host");
-        bool forming = job != NULL && job->state == JOB_FORMING && job->machine.node.world == 0;
-        if (job != NULL && !forming && job->takeover == NULL)
-                return rejoin_stale(job, rejoin, refusal);
-        r = rejoin_find_place(jobs, rejoin, refusal);
+        *ret = job;
+        if (forming)
+                return rejoin_convert(job, rejoin, former, refusal);
+        if (job != NULL)
+                return 0;
+        int r = job_new(jobs, &rejoin->join, ret, refusal);
         if (r != 0)
                 return r;
-        if (forming)
-                r = rejoin_convert(job, rejoin, refusal);
-        else if (job != NULL)
-                r = rejoin_agrees(job, rejoin) ? 0 : rejoin_stale(job, rejoin, refusal);
-        else {
-                r = job_new(jobs, &rejoin->join, &job, refusal);
-                if (r != 0)
-                        return r;
-                r = rejoin_begin(job, rejoin, refusal);
-                if (r != 0)
-                        job_free(job);
-        }
-        *ret = job;
+        r = rejoin_begin(*ret, rejoin, former, refusal);
+        if (r != 0)
+                job_free(*ret);
         return r;
 }
 
-static int rejoin_check_place(const struct job *job, const struct job_rejoin *rejoin,
-                              struct refusal *refusal) {
-        const struct membership_request *wish = &rejoin->join.membership, *first = &job->takeover->first;
+static int rejoin_check_place(const struct job *job, uint32_t local, struct refusal *refusal) {
+        const struct member *member = job->local[local];
 
-        if (wish->min_world != first->min_world || wish->max_world != first->max_world)
-                return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s' is one of %u to %u members, rank %u says %u to %u", job->name,
-                              first->min_world, first->max_world, wish->rank, wish->min_world,
-                              wish->max_world);
-        uint32_t local = takeover_find(job, wish->rank);
-        if (!takeover_is_vacant(job, wish->rank))
-                return refuse_for(refusal, WIRE__CODE__RANK_TAKEN, wish->rank,
-                                  (int32_t)job->local[local]->pid, "job '%s': rank %u is held by pid %d",
-                                  job->name, wish->rank, (int)job->local[local]->pid);
+        if (job->takeover->part[local].here && member->owner != NULL)
+                return refuse_for(refusal, WIRE__CODE__RANK_TAKEN, member->rank, (int32_t)member->pid,
+                                  "job '%s': rank %u is held by pid %d", job->name, member->rank,
+                                  (int)member->pid);
         if (job->takeover->part[local].here)
                 return refuse(refusal, WIRE__CODE__STALE,
                               "job '%s': rank %u has come back once and was lost again", job->name,
-                              wish->rank);
+                              member->rank);
+        if (!takeover_is_vacant(job, member->rank))
+                return refuse(refusal, WIRE__CODE__RANK_TAKEN,
+                              "job '%s': rank %u has gone to another process meanwhile", job->name,
+                              member->rank);
         return 0;
 }
 
@@ -278,61 +272,45 @@ static void rejoin_check_joins(struct job *job, uint64_t now) {
         }
 }
 
-static struct membership_request request_of(const struct job *job, const struct job_rejoin *rejoin) {
+static struct membership_request request_of(const struct job *job, const struct job_rejoin *rejoin,
+                                            uint32_t local) {
         struct membership_request request = rejoin->join.membership;
 
-        request.member = job->local[takeover_find(job, request.rank)]->id;
+        request.member = job->local[local]->id;
         request.pid = (int32_t)rejoin->join.pid;
         request.returns = job->cluster; /* if the others have gone on without this node */
         return request;
 }
 
-/* The machine has judged already. The place is kept for this member while it tells the rest. */
-static int rejoin_take_late(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
-        struct membership_request request = request_of(job, rejoin);
-        struct tag tag = takeover_tag(job, rejoin->said.history);
+/* The machine has judged already. The place is kept for this member while it brings the rest. */
+static int rejoin_take_late(struct job *job, const struct job_rejoin *rejoin, uint32_t local,
+                            struct refusal *refusal) {
+        struct membership_request request = request_of(job, rejoin, local);
 
         request.returns = true;
-        return job_ask_place(job, &request, &tag, refusal);
+        return job_ask_place(job, &request, &job->takeover->tag, refusal);
 }
 
-static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) {
-        const struct membership_request *wish = &rejoin->join.membership;
+static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin, uint32_t local) {
         struct takeover *takeover = job->takeover;
-        uint32_t local = takeover_find(job, wish->rank);
         struct member *member = job->local[local];
         struct returned *part = &takeover->part[local];
         uint64_t now = clock_now();
 
         member_set_state(member, MEMBER_ACTIVE);
         member_take(member, &rejoin->join);
-        member->stable = rejoin->stable;
-        member->max_world = wish->max_world;
-        member->local_rank = wish->slot;
-        member->next_plan = rejoin->said.next_plan;
-        if (rejoin->said.word.generation > takeover->generation)
-                takeover->generation = job->generation = rejoin->said.word.generation;
-        if (generation_compare(rejoin->place.generation, takeover->place.generation) > 0)
-                takeover->place = rejoin->place;
-        *part = rejoin->said;
         part->here = true;
+        part->generation = rejoin->generation;
+        part->lacks = (takeover->from->member[local].flags & JOURNAL_LACKS) != 0;
         part->due = takeover->deadline > now + LEAST_TELLING ? takeover->deadline : now + LEAST_TELLING;
-        part->request = request_of(job, rejoin);
-        takeover->ended |= part->word.ended;
-        takeover->proven |= rejoin->proven;
-        job->history |= part->history;
-        if (rejoin->has_lost)
-                takeover_forget(job, rejoin->lost);
+        part->request = request_of(job, rejoin, local);
         if (takeover_is_awaiting(job))
                 rejoin_check_joins(job, now);
 }
 
-/* A process without the job's token has been faster. Nobody but a former member can show that it was one;
- * a job in which nobody has is not the former daemon's. */
-static bool rejoin_finds_usurper(const struct job *job, const struct job_rejoin *rejoin) {
-        bool others = job->takeover != NULL && job->takeover->proven;
-
-        return rejoin->proven && !others && !token_equal(&job->token, rejoin->join.token);
+/* A process without the job's token has been faster: its job is not the former daemon's. */
+static bool rejoin_finds_usurper(const struct job *job, const struct former *former) {
+        return job->takeover == NULL && !token_equal(&job->token, &former->token);
 }
 
 /* One that had not formed leaves nothing for later: the member's own job may have its name at once. */
@@ -356,29 +334,28 @@ static void rejoin_end_usurper(struct job *job) {
 
 int jobs_rejoin(struct jobs *jobs, struct job_rejoin *rejoin, struct member **ret, struct refusal *refusal) {
         struct job *job = jobs_find(jobs, rejoin->join.uid, rejoin->join.name);
-        int r = rejoin_check_claims(rejoin, refusal);
+        struct former former;
+        int r = 0;
 
-        if (r == 0 && jobs->gate == GATE_STOPPING)
+        if (jobs->gate == GATE_STOPPING)
                 r = refuse(refusal, WIRE__CODE__DAEMON_LOST, "gradsyncd is ending and takes no more members");
-        if (r == 0 && job != NULL && rejoin_finds_usurper(job, rejoin)) {
+        if (r == 0)
+                r = rejoin_look_up(jobs, rejoin, &former, refusal);
+        if (r == 0 && job != NULL && rejoin_finds_usurper(job, &former)) {
                 rejoin_end_usurper(job);
                 job = NULL;
         }
-        if (r == 0 && job != NULL)
-                r = job_check_token(job, rejoin->join.token, refusal);
         if (r == 0)
-                r = rejoin_find_job(jobs, rejoin, &job, refusal);
+                r = rejoin_find_job(jobs, rejoin, &former, &job, refusal);
         if (r == 0)
-                r = rejoin_check_place(job, rejoin, refusal);
-        if (r == 0)
-                r = machine_reserve(job, 0, place_tracks(&rejoin->place), refusal);
+                r = rejoin_check_place(job, former.local, refusal);
         if (r == 0 && !takeover_is_awaiting(job))
-                r = rejoin_take_late(job, rejoin, refusal);
+                r = rejoin_take_late(job, rejoin, former.local, refusal);
         if (r != 0)
                 return r;
-        rejoin_take_place(job, rejoin);
-        *ret = job->local[takeover_find(job, rejoin->join.membership.rank)];
-        loop_defer(job->table->config.loop, &job->settle);
+        rejoin_take_place(job, rejoin, former.local);
+        *ret = job->local[former.local];
+        job_settle_later(job);
         jobs_watch(jobs);
         return 0;
 }
@@ -397,11 +374,11 @@ void rejoin_check(struct job *job, uint64_t now) {
                 const struct returned *part = &job->takeover->part[local];
 
                 if (!takeover_is_telling(job, local) || now < part->due ||
-                    (part->word.told && member->spurned == 0))
+                    (part->told && member->spurned == 0))
                         continue; /* the memory that it has brought is the backend's concern */
                 refuse_for(&refusal, WIRE__CODE__TIMEOUT, member->rank, (int32_t)member->pid,
                            "job '%s': rank %u (pid %d) came back after a restart of gradsyncd, and has not "
-                           "told of its plans in time",
+                           "brought its plans in time",
                            job->name, member->rank, (int)member->pid);
                 member_expel(member, &refusal);
         }

@@ -8,12 +8,10 @@
 #include "job/restart/takeover.h"
 #include "job/watch/waits.h"
 #include "session/private.h"
-#include "session/proof.h"
 
 static void events_joined(const struct member *member, const struct plan_ordinals *plans) {
         struct session *session = member->owner;
         Wire__Joined message = WIRE__JOINED__INIT;
-        struct sha256 proof;
 
         SET(message, job, member->job->id);
         SET(message, generation, member->job->generation);
@@ -28,11 +26,10 @@ static void events_joined(const struct member *member, const struct plan_ordinal
                 message.plan = (uint32_t *)(uintptr_t)plans->ordinal;
                 SET(message, next_plan, plans->next);
         }
-        SET(message, scope, member->job->cluster ? WIRE__SCOPE__SCOPE_CLUSTER : WIRE__SCOPE__SCOPE_HOST);
         SET_IF(message, history, member->job->last_step > 0 || member->job->history, true);
-        message.has_proof = proof_make(session->sessions, member->job->uid, member->job->name,
-                                       member->job->incarnation, member->stable, &proof) == 0;
-        message.proof = (ProtobufCBinaryData){ .len = sizeof(proof), .data = proof.byte };
+        message.has_secret = member->job->kept != NULL;
+        message.secret = (ProtobufCBinaryData){ .len = sizeof(member->secret),
+                                                .data = (uint8_t *)(uintptr_t)member->secret.byte };
         session_send(session, WIRE__MESSAGE_TYPE__JOINED, member->join_request, &message.base);
 }
 
@@ -197,7 +194,7 @@ static Wire__Step events_past_step(const struct job_event *event) {
         Wire__Step message = WIRE__STEP__INIT;
 
         SET(message, job, event->job->id);
-        SET(message, generation, event->job->takeover->generation);
+        SET(message, generation, event->job->takeover->part[event->member->local].generation);
         SET(message, plan, event->plan->ordinal);
         SET(message, step, event->plan->step);
         return message;

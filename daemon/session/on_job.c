@@ -87,10 +87,15 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
 
         if (request->id == 0)
                 return refuse(&request->refusal, WIRE__CODE__INVALID, "JOIN needs a request number");
-        int r = session_begin_join(session, request, join->job, join->min_world, join->max_world, join->token,
-                                   &token, &what);
+        int r = session_begin_join(session, request, join->job, join->min_world, join->max_world, &what);
+        if (r == 0)
+                r = token_set(&token, session->peer.uid, join->job, join->token);
+        if (r == -EINVAL)
+                r = refuse(&request->refusal, WIRE__CODE__INVALID, "job '%s': a token has 1 to %u bytes",
+                           join->job, LIMIT_TOKEN);
         if (r != 0)
                 return r;
+        what.token = &token;
         struct membership_request *wish = &what.membership;
         what.cluster = join->scope == WIRE__SCOPE__SCOPE_CLUSTER ||
                        (join->scope == WIRE__SCOPE__SCOPE_NONE &&

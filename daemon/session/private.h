@@ -92,10 +92,9 @@ void session_evict(struct session *session, const struct refusal *refusal);
 void session_protocol_error(struct session *session, const char *what, const char *why);
 int session_watch_pidfd(struct session *session, int pidfd);
 /* The common part of JOIN and REJOIN: checks whether the client may have a place in a job of this name and
- * size, and describes the client in *ret. 0, or a code with the request's refusal; *token is made of
- * `secret`. */
+ * size, and describes the client in *ret, without a token. 0, or a code with the request's refusal. */
 int session_begin_join(struct session *session, struct request *request, const char *job, uint32_t min_world,
-                       uint32_t max_world, const char *secret, struct token *token, struct job_join *ret);
+                       uint32_t max_world, struct job_join *ret);
 /* Adds to a request for a rank which process of that rank it comes from. INVALID if no rank was asked for. */
 int session_identify(struct membership_request *who, const char *job, uint64_t instance,
                      struct refusal *refusal);

@@ -316,14 +316,9 @@ bool session_is_stepping(const struct session *session) {
 }
 
 int session_begin_join(struct session *session, struct request *request, const char *job, uint32_t min_world,
-                       uint32_t max_world, const char *secret, struct token *token, struct job_join *ret) {
+                       uint32_t max_world, struct job_join *ret) {
         int r = session_check_job(session, job, min_world, max_world, &request->refusal);
 
-        if (r == 0)
-                r = token_set(token, session->peer.uid, job, secret);
-        if (r == -EINVAL)
-                r = refuse(&request->refusal, WIRE__CODE__INVALID, "job '%s': a token has 1 to %u bytes", job,
-                           LIMIT_TOKEN);
         if (r != 0)
                 return r;
         *ret = (struct job_join){ .name = job,
@@ -332,7 +327,6 @@ int session_begin_join(struct session *session, struct request *request, const c
                                   .client = session->id,
                                   .program = session->program,
                                   .request = request->id,
-                                  .token = token,
                                   .returns = session->returns,
                                   .owner = session,
                                   .owner_members = &session->members };

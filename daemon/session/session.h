@@ -95,7 +95,6 @@ struct sessions_config {
         const char *device, *socket;
         const struct sessions_identity *identity; /* shown to people; NULL: none */
         uint64_t instance;
-        struct sha256 proof_key; /* drawn at random: see sessions_use_key() */
         uint64_t handshake_timeout;
         uint64_t staging_bytes;
 };
@@ -103,9 +102,6 @@ struct sessions_config {
 int sessions_new(const struct sessions_config *config, struct sessions **ret);
 struct sessions *sessions_free(struct sessions *sessions); /* all sessions must be gone */
 void sessions_use_cluster(struct sessions *sessions, const struct sessions_cluster *cluster); /* copied */
-/* Members prove by this one that they were members of another run of this daemon, see proof.h; 32 bytes,
- * copied. */
-void sessions_use_key(struct sessions *sessions, const uint8_t *key);
 void sessions_told(struct sessions *sessions, const struct hub_told *told);
 void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us);
 unsigned sessions_count(const struct sessions *sessions);

@@ -56,10 +56,6 @@ void sessions_use_cluster(struct sessions *sessions, const struct sessions_clust
         elsewhere_set_trouble(sessions->elsewhere, cluster->trouble, cluster->data);
 }
 
-void sessions_use_key(struct sessions *sessions, const uint8_t *key) {
-        memcpy(&sessions->config.proof_key, key, sizeof(sessions->config.proof_key));
-}
-
 void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us) {
         sessions->config.handshake_timeout = us;
 }

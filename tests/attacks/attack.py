@@ -49,13 +49,6 @@ class Latecomer(Impatient, Returning):
     """A client that can come back after a restart, and keeps the descriptors of its arenas for that."""
 
 
-class Keeping(Latecomer):
-    """The same, for a Crew, which passes more arguments for each peer."""
-
-    def __init__(self, path, uid=None, **_):
-        super().__init__(path, uid)
-
-
 class Attack:
     """One kind of attack. The docstring of each says what it does, in one sentence, which --list shows."""
 

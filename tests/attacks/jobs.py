@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks by members of jobs, within their own jobs, and on jobs of others that they try to take."""
-import contextlib
+import os
 import time
 
 import wire
@@ -11,6 +11,7 @@ from rig import MIB, PROBE_UID
 
 JOBS = 64                               # of a uid: the daemon's default
 PLACES = 256                            # of a job on one daemon
+GUESSES = 64                            # between two answers that are waited for
 RESTART_S = 1
 STUCK_S = 1                             # a step of a member that is not read from any more
 
@@ -134,39 +135,52 @@ class ManyArenas(Attack, name="arenas-1000"):
                 self.counts["plans"] += 1
 
 
-class Rejoins(Attack, name="rejoins-3-uids"):
-    """Three uids rejoin 64 jobs of 256 places each, and no other member comes back; root asks for status and
+class ManyPlaces(Attack, name="places-3-uids"):
+    """Three uids begin 64 jobs of 256 places each, and no other member comes; root asks for status and
     metrics."""
 
     users = 3
-    proof = ("rejoined", "status_ok", "scrape_ok")
+    proof = ("joined", "status_ok", "scrape_ok")
     beside = staticmethod(root_asks)
 
-    def rejoin(self, peer, number):
-        peer.ask("REJOIN", "REJOINED", job=f"back{number}", incarnation=0, generation=1, rank=0, local_rank=0,
-                 world=PLACES, member=1, min_world=PLACES, max_world=PLACES, asked_rank=True,
-                 asked_slot=False, rejoin_grace_ms=0, wait_ms=3600000, operations=0, next_plan=0)
-        self.counts["rejoined"] += 1
-
     def prepare(self):
-        self.returned = self.latecomer()
+        self.first = self.peer()
 
     def round(self):
-        if self.counts["rejoined"] < JOBS:
-            self.rejoin(self.returned, self.counts["rejoined"])
+        if self.counts["joined"] < JOBS:
+            self.first.join_send(f"wide{self.counts['joined']}", PLACES)
+            self.counts["joined"] += 1
         else:
             time.sleep(0.05)
 
 
-class ManyRejoins(Rejoins, name="rejoins-9-uids"):
+class MorePlaces(ManyPlaces, name="places-9-uids"):
     """The same with nine uids."""
 
     users = 9
 
 
-class Thieves(Attack, name="rejoin-without-token"):
-    """The daemon is killed every second, and processes of the probe's uid, which have not its token, claim
-    its places."""
+class Guesses(Attack, name="rejoins-guessed"):
+    """Processes of the probe's uid come back to its job with guessed secrets, as fast as they can."""
+
+    uid = PROBE_UID
+    processes = 3
+    proof = ("guesses",)
+    needs_probe = True
+
+    def prepare(self):
+        self.guesser = self.latecomer()
+
+    def round(self):
+        requests = [claim(self.guesser) for _ in range(GUESSES)]
+        for request in requests:
+            assert self.guesser.refusal(request).code == "MEMBER_LOST"
+        self.counts["guesses"] += len(requests)
+
+
+class Thieves(Attack, name="rejoin-without-secret"):
+    """The daemon is killed every second, and processes of the probe's uid, without its token and secrets,
+    come before its members: two of them to its places, and one with a job of that name."""
 
     uid = PROBE_UID
     processes = 3
@@ -181,22 +195,20 @@ class Thieves(Attack, name="rejoin-without-token"):
             counts["restarts"] += 1
             counts["restarted_at"] = time.monotonic()
 
-    def prepare(self):
-        told = self.peer().status()
-        self.generation = told["STATUS_JOB"][0].generation
-        self.members = {member.rank: member.member for member in told["STATUS_MEMBER"]}
-
     def over(self):
         """Goes on until it has claimed a place: all of its time may pass while the daemon is restarted."""
         return super().over() and self.counts["claims"] > 0
 
     def round(self):
         peer = self.latecomer()
-        rank = self.number % 2
         self.counts["claims"] += 1
-        peer.ask("REJOIN", "REJOINED", job="probe", incarnation=0, generation=self.generation, rank=rank,
-                 local_rank=rank, world=2, member=self.members[rank], min_world=2, max_world=2,
-                 asked_rank=True, asked_slot=False, wait_ms=60000, operations=0, next_plan=1, history=True)
-        self.counts["believed"] += 1
-        with contextlib.suppress(AssertionError, TimeoutError):
-            peer.expect("RESUMED", deadline=0.2)
+        if self.number % self.processes == 0:
+            peer.joined(peer.join_send("probe", 1))
+            peer.expect("LOST", deadline=0.2)
+        else:
+            assert peer.refusal(claim(peer)).code == "MEMBER_LOST"
+
+
+def claim(peer):
+    """Asks for some place of the probe's; returns the request."""
+    return peer.send("REJOIN", job="probe", secret=os.urandom(32), generation=1, wait_ms=60000)

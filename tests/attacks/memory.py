@@ -11,7 +11,7 @@ import threading
 import time
 
 import wire
-from attack import Attack, Keeping, libc, wait_for_memory
+from attack import Attack, Latecomer, libc, wait_for_memory
 from hostile import PLAN_BEGIN, PLAN_BUCKETS, PLAN_COMMIT, PLAN_PARAMS, fields, frame, varint
 from peer import PAGE, Crew, Own, punch, small_plan
 from rig import GIB, MIB
@@ -37,7 +37,7 @@ class NanHoles(Attack, name="holes-after-nan"):
 
     def round(self):
         wait_for_memory(GIB)
-        crew = Crew(self.socket, f"holes{next(self.crews)}", plan=None, peer=Keeping)
+        crew = Crew(self.socket, f"holes{next(self.crews)}", plan=None, peer=Latecomer)
         self.adopt(crew)
         plans = crew.plan(lambda ordinal: small_plan(1, self.elements, ordinal))
         self.step(crew.peers, plans)        # the first one of a burst is searched for the value

@@ -12,7 +12,7 @@ from clusters import Cluster
 from fixtures import build, ctl, daemon, machine  # noqa: F401
 from fixtures import nothing_left, peers, processes, program, scratch  # noqa: F401
 from memory_group import MemoryGroup
-from peer import agree, small_plan
+from peer import agree, form, small_plan
 from returning import Returning
 from running import Runner
 from targets import Target
@@ -104,16 +104,11 @@ def team(member, daemon, build):
 
 @pytest.fixture
 def pair(peers):
-    """pair(daemon, name, buckets, uid, token) -> two Returning members of one job with a plan, no step
+    """pair(daemon, name, token) -> two Returning members of one job with a plan of two buckets, no step
     begun."""
-    def start(served, name="pair", buckets=2, uid=None, token=None):
-        made = [peers(Returning(served.socket, uid)) for _ in range(2)]
-        requests = [each.join_send(name, 2, rank, rejoin_grace_ms=0, token=token)
-                    for rank, each in enumerate(made)]
-        for each, request in zip(made, requests):
-            joined = each.joined(request)
-            each.name, each.member, each.proof, each.token = name, joined.member, joined.proof, token
-        agree(made, [small_plan(buckets) for _ in made])
+    def start(served, name="pair", token=None):
+        made = form([peers(Returning(served.socket)) for _ in range(2)], name, rejoin_grace_ms=0, token=token)
+        agree(made, [small_plan(2) for _ in made])
         return made
     return start
 

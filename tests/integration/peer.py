@@ -165,16 +165,17 @@ class Plan:
         self.places = [None] * len(params)
         self.page = None                # the control memory
         self.control = (64 + (len(params) + 7) // 8 + PAGE - 1) // PAGE * PAGE
+        members = [[] for _ in range(max(param[2] for param in params) + 1)]
+        for index, (_, shape, bucket) in enumerate(params):
+            members[bucket].append((index, self.size_of(shape)))
         at = 0
-        for bucket in range(max(param[2] for param in params) + 1):
+        for inside in members:
             start, payload = at, 0
-            for index, (_, shape, mine) in enumerate(params):
-                if mine == bucket:
-                    size = self.size_of(shape)
-                    at = (at + 63) // 64 * 64
-                    self.places[index] = (at, size)
-                    at += size
-                    payload += size
+            for index, size in inside:
+                at = (at + 63) // 64 * 64
+                self.places[index] = (at, size)
+                at += size
+                payload += size
             self.buckets.append([start, at - start, payload])
             at = (at + PAGE - 1) // PAGE * PAGE
         self.bytes = at
@@ -201,7 +202,7 @@ class Peer:
         self.sock = connect(path, uid)
         self.requests = itertools.count(1)
         self.early = []                 # notices that came while something else was awaited
-        self.job = self.rank = self.generation = self.world = None
+        self.job = self.rank = self.generation = self.world = self.secret = None
         self.plans = {}
         self.sequence = itertools.count(0)
         if hello:
@@ -338,13 +339,15 @@ class Peer:
     def join_send(self, name, world, rank=None, incarnation=0, timeout_ms=0, **fields):
         if rank is not None:
             fields["rank"] = rank
-        return self.send("JOIN", job=name, min_world=world, max_world=world, incarnation=incarnation,
-                         timeout_ms=timeout_ms, **fields)
+        fields.setdefault("min_world", world)
+        return self.send("JOIN", job=name, max_world=world, incarnation=incarnation, timeout_ms=timeout_ms,
+                         **fields)
 
     def joined(self, request):
         message = self.expect("JOINED", request)
         self.job, self.generation = message.job, message.generation
         self.rank, self.world = message.rank, message.world
+        self.secret = message.secret if message.HasField("secret") else None
         return message
 
     def plan_send(self, proposal, /, timeout_ms=0, commit=True, **changes):
@@ -517,6 +520,14 @@ class Child:
         self.close = lambda: None
 
 
+def form(peers, name, **fields):
+    """These are all members of a job, by rank."""
+    requests = [peer.join_send(name, len(peers), rank, **fields) for rank, peer in enumerate(peers)]
+    for peer, request in zip(peers, requests):
+        peer.joined(request)
+    return peers
+
+
 def agree(peers, plans):
     """Members agree on a plan, of which each has its own."""
     requests = [peer.plan_send(plan) for peer, plan in zip(peers, plans)]
@@ -532,9 +543,7 @@ class Crew:
     def __init__(self, path, name, world=2, plan=small_plan, uid=None, peer=Peer, **join):
         self.name = name
         self.peers = [peer(path, uid, program=name) for _ in range(world)]
-        requests = [peer.join_send(name, world, rank, **join) for rank, peer in enumerate(self.peers)]
-        for peer, request in zip(self.peers, requests):
-            peer.joined(request)
+        form(self.peers, name, **join)
         self.plans = []
         if plan:
             self.plan(plan)

@@ -6,6 +6,8 @@ import socket
 import harness
 import wire
 
+SECRET = bytes(range(32))
+
 
 class PlayedDaemon:
     """Serves one member of a job of one as a daemon would, with `suffix` after every message."""
@@ -66,7 +68,8 @@ class PlayedDaemon:
         self.joined(request, 0)
 
     def joined(self, request, rank):
-        self.send("JOINED", request, job=9, generation=4, rank=rank, local_rank=0, world=1, member=77)
+        self.send("JOINED", request, job=9, generation=4, rank=rank, local_rank=0, world=1, member=77,
+                  secret=SECRET)
 
     def on_plan_begin(self, request, begin):
         assert (begin.job, begin.generation) == (9, 4)

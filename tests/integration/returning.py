@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members made of single frames that come back to the daemon that follows theirs: what they say of the past
-is the test's."""
+"""Members made of single frames that come back to the daemon that follows theirs: what they say they have
+heard is the test's."""
 import os
 
 import wire
@@ -8,13 +8,17 @@ from peer import Peer
 
 
 class Returning(Peer):
-    """A member made of single frames that comes back: what it says of the past is the test's."""
+    """A member made of single frames that comes back."""
 
-    def __init__(self, path, uid=None):
+    def __init__(self, path, uid=None, program="returning"):
         super().__init__(path, uid, hello=False)
-        self.ask("HELLO", "WELCOME", minor=wire.MINOR, program="returning", library="peer", pid=os.getpid(),
+        self.ask("HELLO", "WELCOME", minor=wire.MINOR, program=program, library="peer", pid=os.getpid(),
                  returns=True)
         self.memory, self.control = {}, {}
+
+    def join_send(self, name, *arguments, **fields):
+        self.name = name
+        return super().join_send(name, *arguments, **fields)
 
     def keep(self, plan):
         """As the library does."""
@@ -29,47 +33,41 @@ class Returning(Peer):
 
     def rejoin_send(self, old, **changes):
         """Asks for the place that `old` had; returns the request."""
-        fields = {"job": old.name, "incarnation": 0, "generation": old.generation, "rank": old.rank,
-                  "local_rank": old.rank, "world": old.world, "member": old.member, "min_world": old.world,
-                  "max_world": old.world, "asked_rank": True, "asked_slot": False, "rejoin_grace_ms": 0,
-                  "wait_ms": 60000, "operations": 0, "next_plan": len(old.plans),
-                  "token": getattr(old, "token", None), "proof": getattr(old, "proof", None), **changes}
+        fields = {"job": old.name, "secret": old.secret, "generation": old.generation, "wait_ms": 60000,
+                  **changes}
         return self.send("REJOIN", **{key: value for key, value in fields.items() if value is not None})
 
     def rejoin(self, old, **changes):
-        self.follow(old, self.expect("REJOINED", self.rejoin_send(old, **changes)).job)
+        self.job = self.expect("REJOINED", self.rejoin_send(old, **changes)).job
+        for name in ("name", "secret", "generation", "rank", "world"):
+            setattr(self, name, getattr(old, name))
 
-    def follow(self, old, job):
-        """It has that handle, and is what `old` was."""
-        self.job, self.name, self.generation, self.rank = job, old.name, old.generation, old.rank
-        self.world, self.member = old.world, old.member
-
-    def tell(self, old, step, launched):
+    def tell(self, old, step, next_plan=None):
         """All that there is to tell, and takes over what `old` held."""
         for ordinal, plan in old.plans.items():
-            self.offer(plan, old.memory[ordinal], step, launched, old.control[ordinal])
-        self.told()
+            self.offer(plan, old.memory[ordinal], step, old.control[ordinal])
+        self.told(len(old.plans) if next_plan is None else next_plan)
         self.take_over(old)
 
     def take_over(self, old):
         self.plans, self.memory, self.control = old.plans, old.memory, old.control
         old.plans, old.memory, old.control = {}, {}, {}
 
-    def offer(self, plan, fd, step, launched, control, **changes):
+    def offer(self, plan, fd, step, control):
         """Describes a plan again and offers its memories, or the arena alone; returns the request."""
         request = self.plan_send(plan, commit=False)
         return self.send("REJOIN_PLAN", request, fds=[fd] if control is None else [fd, control], job=self.job,
-                         plan=plan.ordinal, step=step, launched=launched, **changes)
+                         plan=plan.ordinal, step=step)
 
-    def told(self):
-        return self.send("REJOIN_END", job=self.job)
+    def told(self, next_plan=0):
+        return self.send("REJOIN_END", job=self.job, next_plan=next_plan)
 
 
-def back(peers, served, old, step, launched, **changes):
-    """The same member at the new daemon, everything told."""
+def back(peers, served, old, step=0, next_plan=None, **changes):
+    """The same member at the new daemon, everything told. It has heard of all commits up to `step`."""
     made = peers(Returning(served.socket))
     made.rejoin(old, **changes)
-    made.tell(old, step, launched)
+    made.tell(old, step, next_plan)
     return made
 
 
@@ -79,14 +77,20 @@ def enter(members, kind="RESUMED"):
         each.generation = each.expect(kind).generation
 
 
-def go(pair, step):
-    for each in pair:
+def give(members, buckets=(0, 1)):
+    """READY for these buckets; rank r gives r + 1 everywhere."""
+    for each in members:
         plan = each.plans[0]
-        plan.step = step
-        for bucket in range(len(plan.buckets)):
+        for bucket in buckets:
             each.write(plan, bucket, [each.rank + 1.0] * 256)
             each.ready(plan, bucket)
-    for each in pair:
+
+
+def go(members, step):
+    for each in members:
+        each.plans[0].step = step
+    give(members)
+    for each in members:
         outcome, message, _ = each.outcome(each.plans[0])
         assert outcome == "COMMITTED", message
-        assert set(each.read(each.plans[0], 0)) == {1.5}
+        assert set(each.read(each.plans[0], 0)) == {(len(members) + 1) / 2}

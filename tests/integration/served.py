@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon with a healthy job on it, which witnesses that one client's trouble costs no other client
 anything."""
+import itertools
+
+import harness
 from harness import wait_until
-from peer import Child, Crew, Hangup, Peer, Refused, small_plan
+from peer import Child, Crew, Hangup, Peer, Refused, agree, form, small_plan
+from returning import Returning, back, enter
+
+FORMER = 24                             # pairs that form at once, for former()
 
 
 class Served:
@@ -14,7 +20,8 @@ class Served:
         self.others = []
         self.judged = True
         self.healthy = adopt(Crew(daemon.socket, "healthy", 2,
-                                  lambda ordinal: small_plan(3, ordinal=ordinal)))
+                                  lambda ordinal: small_plan(3, ordinal=ordinal), peer=Returning))
+        self.left, self.names = [], itertools.count()           # see former()
         self.healthy.go(3)
         self.before = self.steady()
 
@@ -42,6 +49,25 @@ class Served:
 
         wait_until(enters, "room for one more connection")
         return made[0]
+
+    def restart(self):
+        """Kills the daemon, and starts another one. The healthy job comes back; no other client does."""
+        harness.restart(self.daemon)
+        self.healthy.peers = [back(self.adopt, self.daemon, each, self.healthy.committed)
+                              for each in self.healthy.peers]
+        enter(self.healthy.peers)
+        self.before = self.steady()
+
+    def former(self):
+        """Two members of a job of a former daemon, with a plan of two buckets. They are not back yet."""
+        if not self.left:
+            for _ in range(FORMER):
+                pair = [self.adopt(Returning(self.path)) for _ in range(2)]
+                form(pair, f"former{next(self.names)}")
+                agree(pair, [small_plan(2) for _ in pair])
+                self.left.append(pair)
+            self.restart()
+        return self.left.pop()
 
     def crew(self, name, world=2, plan=small_plan, **options):
         made = self.adopt(Crew(self.path, name, world, plan, **options))

@@ -115,7 +115,7 @@ class Scene:
     def __init__(self, served):
         self.served = served
         self.name = f"cell{next(NEXT_NAME)}"
-        self.peers, self.own = [], None
+        self.peers, self.own, self.former = [], None, []
         self.request = None             # of the plan that the actor describes
         self.actor, self.job, self.generation, self.ordinal, self.step = None, MOST, 1, 0, 1
 
@@ -180,20 +180,26 @@ class Scene:
         peer.status()
         self.request = request
 
-    def rejoin(self, peer, rank, **changes):
-        """Comes back to a job that this daemon does not know."""
-        fields = {"job": self.name, "incarnation": 0, "generation": 3, "rank": rank, "local_rank": rank, "world": 2,
-                  "member": rank + 1, "min_world": 2, "max_world": 2, "asked_rank": True, "wait_ms": 60000, "next_plan": 1,
-                  **changes}
-        peer.job = peer.ask("REJOIN", "REJOINED", **fields).job
-        peer.generation, peer.rank = 3, rank
+    def take_former(self):
+        """The job is one of a former daemon, whose members have not come back."""
+        self.former = self.served.former()
+        self.name = self.former[0].name
+
+    def secret(self, rank):
+        """That of a member of the job; of no job, if there is none."""
+        known = [each.secret for each in (*self.former, *self.peers) if each.rank == rank and each.secret]
+        return known[0] if known else bytes([rank + 1] * 32)
+
+    def rejoin(self, peer, rank):
+        peer.job = peer.ask("REJOIN", "REJOINED", job=self.name, secret=self.secret(rank), generation=1, wait_ms=60000).job
+        peer.generation, peer.rank = 1, rank
         return peer
 
     def tell_plan(self, peer):
         plan = small_plan(2)
         arena, control = Own(plan.bytes), Own(plan.control)
         request = peer.plan_send(plan, commit=False)
-        peer.send("REJOIN_PLAN", request, fds=[arena.fd, control.fd], job=peer.job, plan=0, step=0, launched=0)
+        peer.send("REJOIN_PLAN", request, fds=[arena.fd, control.fd], job=peer.job, plan=0, step=0)
         arena.close()
         control.close()
         peer.status()
@@ -484,16 +490,19 @@ def draining(scene):
 
 
 def back_alone(scene):
+    scene.take_former()
     scene.become(scene.rejoin(scene.add(), 0))
 
 
 def back_describing(scene):
+    scene.take_former()
     actor = scene.rejoin(scene.add(), 0)
     scene.become(actor)
     scene.begin(actor)
 
 
 def back_with_plan(scene):
+    scene.take_former()
     actor = scene.rejoin(scene.add(), 0)
     scene.become(actor)
     scene.tell_plan(actor)
@@ -501,13 +510,13 @@ def back_with_plan(scene):
 
 def back_and_told(scene):
     back_with_plan(scene)
-    scene.actor.send("REJOIN_END", job=scene.actor.job)
+    scene.actor.send("REJOIN_END", job=scene.actor.job, next_plan=1)
     scene.actor.status()
 
     def goes_on():
         other = scene.rejoin(scene.add(), 1)
         scene.tell_plan(other)
-        other.send("REJOIN_END", job=other.job)
+        other.send("REJOIN_END", job=other.job, next_plan=1)
         for peer in (scene.actor, other):
             peer.expect("RESUMED")
     return goes_on
@@ -515,6 +524,7 @@ def back_and_told(scene):
 
 def new_in_the_old_job(scene):
     """It waits for a place of those who are not back yet."""
+    scene.take_former()
     back = scene.rejoin(scene.add(), 0)
     actor = scene.add()
     request = scene.join(actor)
@@ -524,6 +534,7 @@ def new_in_the_old_job(scene):
 
 
 def came_before_the_old_job(scene):
+    scene.take_former()
     actor = scene.add()
     request = scene.join(actor)
     actor.asked[request] = "JOIN"
@@ -617,20 +628,19 @@ def of_places(scene):
                    {"instance": 1}, {"incarnation": 1}, {"job": f"{scene.name}-alone", "min_world": 1, "max_world": 1},
                    {"job": f"{scene.name}-waits"}, {"job": "healthy"}):
         yield "JOIN", {**join, **change}
-    rejoin = {"job": scene.name, "generation": 3, "rank": 1, "local_rank": 1, "world": 2, "member": 2, "min_world": 2,
-              "max_world": 2, "asked_rank": True, "wait_ms": 60000, "next_plan": 1}
-    for change in ({}, {"rank": 0, "local_rank": 0, "member": 1}, {"generation": 0}, {"generation": 4}, {"generation": MOST},
-                   {"generation": (1 << 31) - 1}, {"world": 0}, {"world": 1}, {"rank": MOST}, {"member": 0}, {"member": (1 << 48) - 1},
-                   {"next_plan": MOST}, {"operations": LONGEST}, {"incarnation": 1}, {"ended": True, "lost_rank": 0},
-                   {"local_rank": MOST}, {"job": "healthy"}, {"job": f"{scene.name}-old"},
-                   {"job": f"{scene.name}-alone-old", "world": 1, "rank": 0, "min_world": 1, "max_world": 1}):
+    rejoin = {"job": scene.name, "secret": scene.secret(1), "generation": 1, "wait_ms": 60000}
+    for change in ({}, {"secret": scene.secret(0)}, {"generation": 0}, {"generation": 2}, {"generation": MOST}, {"wait_ms": 0},
+                   {"wait_ms": LONGEST}, {"secret": b""}, {"secret": bytes(32)}, {"secret": scene.secret(1)[:31]},
+                   {"secret": scene.secret(1) + b"\0"}, {"secret": bytes([255] * 32)}, {"job": "healthy"},
+                   {"job": "healthy", "secret": scene.served.healthy.peers[1].secret}, {"job": f"{scene.name}-old"}):
         yield "REJOIN", {**rejoin, **change}
     for job in handles(scene):
-        yield "REJOIN_PLAN", {"job": job, "plan": 0, "step": 0, "launched": 0, "fd": True}
+        yield "REJOIN_PLAN", {"job": job, "plan": 0, "step": 0, "fd": True}
         yield "REJOIN_STAGING", {"job": job, "bytes": PAGE, "fd": True}
         yield "REJOIN_END", {"job": job}
-    for change in ({"plan": MOST}, {"step": LONGEST}, {"launched": MOST}):
-        yield "REJOIN_PLAN", {"job": scene.job, "plan": 0, "step": 0, "launched": 0, "fd": True, **change}
+    for change in ({"plan": MOST}, {"step": 1}, {"step": LONGEST}):
+        yield "REJOIN_PLAN", {"job": scene.job, "plan": 0, "step": 0, "fd": True, **change}
+    yield "REJOIN_END", {"job": scene.job, "next_plan": MOST}
     yield "REJOIN_PLAN", {"job": scene.job, "plan": 0}
     yield "REJOIN_STAGING", {"job": scene.job, "bytes": PAGE}
     for job in handles(scene):

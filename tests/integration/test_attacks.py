@@ -13,8 +13,8 @@ import harness
 ATTACKS = pathlib.Path(__file__).resolve().parents[1] / "attacks"
 NUMBERS = ("seconds", "probe_bytes", "probe_steps", "probe_p50_ms", "probe_worst_ms", "baseline_p50_ms",
            "baseline_worst_ms", "worst_above_ms", "attack_cpus", "daemon_anon_mib", "refused")
-SOME = ["garbage", "turned-away", "control-denied", "plans-differ-last", "rejoin-without-token",
-        "restarts-beside-stopped", "frames-of-a-key", "lying-daemon"]
+SOME = ["garbage", "turned-away", "control-denied", "plans-differ-last", "rejoin-without-secret",
+        "rejoins-guessed", "restarts-beside-stopped", "frames-of-a-key", "lying-daemon"]
 
 pytestmark = [pytest.mark.host, pytest.mark.heavy,
               pytest.mark.skipif(os.geteuid() != 0, reason="attackers are users of their own")]
@@ -58,7 +58,7 @@ def test_in_doubt_another_daemon_is_attacked(build):
 
 def test_who_is_after_the_probe_has_nothing_to_do_elsewhere(build):
     """Its time is over before the daemon is back, but it goes on until it has claimed a place."""
-    made = run("run.sh", build, "--json", "--seconds", "0.01", "--only", "rejoin-without-token", "--doubt",
+    made = run("run.sh", build, "--json", "--seconds", "0.01", "--only", "rejoin-without-secret", "--doubt",
                "-3600000")
     assert made.returncode == 0, made.stderr
     row = json.loads(made.stdout)

@@ -10,7 +10,8 @@ import harness
 import wire
 from clusters import PATIENT, STAY, SWIFT, Cluster, begin, ended, members_of, reconnecting, restart, team_on
 from harness import wait_until
-from returning import Returning
+from peer import form
+from returning import Returning, back
 from teams import Team, Training, takes_state
 from trainers import OK, ask, crew, fields, together
 
@@ -79,7 +80,7 @@ def test_a_step_that_is_open_when_a_daemon_is_killed(cluster, member, first):
 
 
 def test_a_daemon_without_a_journal_is_killed(cluster, member):
-    """The next one does not know where in the cluster its members were, and says so."""
+    """The next one does not know its members, and says so."""
     it = cluster()
     team = team_on(it, member, [0, 1, 1, 1])
     together(team.members, "barrier")
@@ -89,7 +90,7 @@ def test_a_daemon_without_a_journal_is_killed(cluster, member):
     os.unlink(it.nodes[1].socket + ".journal")
     it.nodes[1].start()
     for text in ended(team.members[1:], "VOID_RETRY"):
-        assert "the journal of this gradsyncd does not say where" in text and text.endswith("the job is over")
+        assert "the journal of this one does not have it" in text and text.endswith("the job is over"), text
 
 
 @pytest.mark.heavy
@@ -141,7 +142,7 @@ def test_daemons_are_killed_under_load(cluster, member, scratch, collect):
 
 
 def state_of(made):
-    """What a daemon keeps from one run to the next, by file."""
+    """The files that a daemon keeps from one run to the next."""
     return {path: path.read_bytes() for path in pathlib.Path(made.socket).parent.glob("*.identity*")}
 
 
@@ -203,7 +204,7 @@ def test_a_node_loses_its_state_and_gets_it_back(cluster, member):
 
 @pytest.mark.parametrize("orderly", [True, False])
 def test_all_daemons_at_once(cluster, member, orderly):
-    """The coordinator too: there is nobody left but the members who knows anything."""
+    """The coordinator too: no process is left that knows the job, except its members."""
     it = cluster()
     team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
     before = places(team.members)
@@ -250,7 +251,7 @@ def test_a_daemon_is_killed_with_one_of_its_members(cluster, member):
 
 
 def test_a_member_of_another_daemon_is_lost_meanwhile(cluster, member):
-    """While one daemon waits for its members, which come back to a generation that has lost somebody."""
+    """While one daemon waits for its members, which come back to a generation that has lost a member."""
     it = cluster()
     team = team_on(it, member, [0, 0, 1, 1])
     restart(it.nodes[1], orderly=False)
@@ -319,7 +320,7 @@ def test_several_plans_and_freed_ones(cluster, member):
 
 
 def test_a_daemon_that_comes_back_too_late(cluster, member):
-    """The others have given it up, but nobody has taken the places. Its members get these back, and all go on
+    """The others have given it up, but its places are free. Its members get these back, and all go on
     from the same state: they may have been at different places of their program."""
     it = cluster(times=SWIFT)
     team = team_on(it, member, [0, 1, 1, 1])
@@ -390,61 +391,35 @@ def test_a_job_that_was_started_again_beside_a_process_that_hangs(cluster, membe
     old.members[1].resume()
 
 
+def peers_on(it, peers):
+    """A job of two members made of single frames, each on its node."""
+    return form([peers(Returning(node.socket)) for node in it.nodes], "pair", rejoin_grace_ms=0,
+                scope=wire.pb.SCOPE_CLUSTER)
+
+
 def test_an_operation_whose_end_has_not_been_heard(cluster, peers):
     """It has ended for the other node's member, so the one that comes back has its result, and does not call
-    again. The peer says what a member would say whose daemon was killed just before it told of the end."""
+    again."""
     it = cluster()
-    pair = [peers(Returning(node.socket)) for node in it.nodes]
-    joins = [each.join_send("pair", 2, rank, rejoin_grace_ms=0, scope=wire.pb.SCOPE_CLUSTER)
-             for rank, each in enumerate(pair)]
-    for each, join in zip(pair, joins):
-        joined = each.joined(join)
-        each.name, each.member, each.proof = "pair", joined.member, joined.proof
+    pair = peers_on(it, peers)
     for _ in range(2):
         for each, call in [(each, each.operation("BARRIER")) for each in pair]:
             each.expect("OPERATION_DONE", call)
     restart(it.nodes[1], orderly=False)
-    again = peers(Returning(it.nodes[1].socket))
-    again.rejoin(pair[1], operations=1, scope=wire.pb.SCOPE_CLUSTER)
-    again.told()
-    assert again.expect("RESUMED").operations == 2
-    assert pair[0].expect("RESUMED").operations == 2
+    for each in (back(peers, it.nodes[1], pair[1]), pair[0]):
+        assert each.expect("RESUMED").operations == 2
 
 
 def test_a_process_that_comes_and_goes_before_the_former_members(cluster, peers):
     """It joins a job of that name, which does not form. The former members find their job in the journal."""
     it = cluster()
-    pair = [peers(Returning(node.socket)) for node in it.nodes]
-    joins = [each.join_send("pair", 2, rank, rejoin_grace_ms=0, scope=wire.pb.SCOPE_CLUSTER)
-             for rank, each in enumerate(pair)]
-    for each, join in zip(pair, joins):
-        joined = each.joined(join)
-        each.name, each.member, each.proof = "pair", joined.member, joined.proof
+    pair = peers_on(it, peers)
     restart(it.nodes[1], orderly=False)
     early = peers(Returning(it.nodes[1].socket))
     early.join_send("pair", 2, 1, scope=wire.pb.SCOPE_CLUSTER)
     wait_until(lambda: it.nodes[1].job("pair"), "the early process")
     early.close()
     wait_until(lambda: it.nodes[1].job("pair") is None, "its end")
-    again = peers(Returning(it.nodes[1].socket))
-    again.rejoin(pair[1], scope=wire.pb.SCOPE_CLUSTER)
-    again.told()
+    again = back(peers, it.nodes[1], pair[1])
     for each in (pair[0], again):
         each.expect("RESUMED")
-
-
-@pytest.mark.parametrize("world", [2, 4])
-def test_another_world_than_that_of_the_journal(cluster, peers, world):
-    """The ranks of this node, as the journal has them, would not fit it."""
-    it = cluster()
-    team = [peers(Returning(it.nodes[place].socket)) for place in (0, 1, 1)]
-    joins = [each.join_send("team", 3, rank, rejoin_grace_ms=0, scope=wire.pb.SCOPE_CLUSTER)
-             for rank, each in enumerate(team)]
-    for each, join in zip(team, joins):
-        joined = each.joined(join)
-        each.name, each.member, each.proof = "team", joined.member, joined.proof
-    restart(it.nodes[1], orderly=False)
-    again = peers(Returning(it.nodes[1].socket))
-    request = again.rejoin_send(team[1], world=world, min_world=world, max_world=world,
-                                scope=wire.pb.SCOPE_CLUSTER)
-    assert again.expect("REFUSED", request).code == wire.pb.INVALID

@@ -211,7 +211,7 @@ def test_after_a_restart(daemon, pair, peers):
     old = pair(served)
     go(old, 1)
     restart(served)
-    new = [back(peers, served, each, 1, 0) for each in old]
+    new = [back(peers, served, each, 1) for each in old]
     enter(new)
     for each in new:
         each.plans[0].step = 2
@@ -247,15 +247,15 @@ def test_what_is_offered_after_a_restart(daemon, pair, peers, tmp_path):
               (os.open("/dev/zero", os.O_RDWR), "memfd"),
               (None, "1 file descriptors came for 2 memories")]
     for fd, word in offers:
-        refusal = made.refusal(made.offer(plan, arena, 0, 0, fd))
+        refusal = made.refusal(made.offer(plan, arena, 0, fd))
         assert refusal.code == "INVALID" and word in refusal.text, refusal
         if fd is not None:
             os.close(fd)
     wait_until(lambda: "/memfd:offered (deleted)" not in served.fds(), "an end of what was refused")
     with os.fdopen(memfd(PAGE)) as other:     # as good as the one from before
-        made.offer(plan, arena, 0, 0, other.fileno())
+        made.offer(plan, arena, 0, other.fileno())
     made.take_over(old[0])
-    made.told()
-    other = back(peers, served, old[1], 0, 0)
+    made.told(1)
+    other = back(peers, served, old[1])
     enter([made, other])
     go([made, other], 1)

@@ -11,7 +11,7 @@ import pytest
 import wire
 from clusters import Cluster, members_of
 from fake import FakeDaemon
-from harness import wait_until
+from harness import restart, wait_until
 from peer import Crew, Peer
 from returning import Returning
 from trainers import crew, step
@@ -295,15 +295,16 @@ def test_long_names_fit(daemon, peers):
     assert {len(job["name"]) for job in ended(served)} == {129}
 
 
-def test_members_that_come_back_to_another_daemon_and_go(daemon, peers):
+def test_members_that_come_back_to_another_daemon_and_go(daemon, pair, peers):
     served = daemon()
+    old = pair(served)
+    restart(served)
     back = peers(Returning(served.socket))
-    back.ask("REJOIN", "REJOINED", job="returned", incarnation=0, generation=3, rank=0, local_rank=0, world=2,
-             member=1, min_world=2, max_world=2, wait_ms=100)
+    back.rejoin(old[0], wait_ms=100)
     back.close()
-    job = end_of(served, "returned")
+    job = end_of(served, "pair")
     assert why(job) == ("lost", "gradsyncd was restarted, and not all members came back", None, None)
-    assert (job["world_size"], job["generation"]) == (2, 3)
+    assert (job["world_size"], job["generation"]) == (2, 1)
 
 
 def test_they_are_forgotten_with_the_daemon(daemon, peers):

@@ -23,13 +23,14 @@ def test_it_takes_no_members(daemon):
     peer = Peer(made.socket)
     refusal = peer.refusal(peer.join_send("job", 2, 0))
     assert refusal.code == "UNSUPPORTED" and "this gradsyncd coordinates only" in refusal.text
+    assert "GRADSYNC_SOCKET" in refusal.text
     assert made.status()["jobs"] == []
     again = Peer(made.socket)
     assert again.refusal(again.join_send("job", 1, 0)).code == "UNSUPPORTED"
     returning = Returning(made.socket)
-    old = types.SimpleNamespace(name="job", generation=1, rank=0, world=1, member=1, plans=())
+    old = types.SimpleNamespace(name="job", generation=1, secret=bytes(32))
     refusal = returning.refusal(returning.rejoin_send(old))
-    assert refusal.code == "UNSUPPORTED" and "GRADSYNC_SOCKET" in refusal.text
+    assert refusal.code == "MEMBER_LOST" and "join it again" in refusal.text
     assert made.status()["jobs"] == []
     for one in (peer, again, returning):
         one.close()

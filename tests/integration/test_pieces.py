@@ -2,6 +2,7 @@
 """STATUS in pieces, and metrics likewise: however much users hold, an operator sees all of it, and no answer
 is long."""
 import os
+import types
 
 import pytest
 
@@ -9,30 +10,43 @@ import harness
 import wire
 from exposition import parse
 from fake import FakeDaemon
-from peer import Peer, Refused
+from peer import Peer, Refused, form
 from returning import Returning
 from test_metrics import fetch
 
 USERS = (61001, 61002, 61003)
-JOBS, WORLD = 64, 256
+JOBS, WORLD, LARGE = 64, 8, 256
 PIECE = 96 << 10
 ROW = 4096                              # more than a row of these tests has
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
 
 
-def place(name, world=WORLD, **changes):
-    """The first member of a job of a former daemon, whose others have not come back."""
-    return {"job": name, "incarnation": 0, "generation": 3, "rank": 0, "local_rank": 0, "world": world,
-            "member": 1, "min_world": 1, "max_world": world, "wait_ms": 3600000, **changes}
-
-
-def crowd(served, peers, uid, jobs=JOBS, name="job", world=WORLD):
-    """One client that takes back so many jobs."""
-    made = peers(Returning(served.socket, uid))
+def formed(served, peers, uid, jobs=JOBS, name="job", world=WORLD):
+    """So many jobs of that world, over as many connections as it has members. Returns rank 0's places."""
+    members = [peers(Returning(served.socket, uid)) for _ in range(world)]
+    places = []
     for number in range(jobs):
-        made.ask("REJOIN", "REJOINED", **place(f"{name}{number}", world))
+        first = form(members, f"{name}{number}")[0]
+        places.append(types.SimpleNamespace(name=first.name, secret=first.secret, generation=first.generation,
+                                            rank=0, world=world))
+    return places
+
+
+def come_back(served, peers, uid, places):
+    """One client that takes all these places back; no other member of the jobs comes."""
+    made = peers(Returning(served.socket, uid))
+    for each in places:
+        made.rejoin(each, wait_ms=3600000)
     return made
+
+
+def crowds(served, peers, *crowd):
+    """Users with jobs after a restart: (uid, and more arguments for formed()) of each."""
+    left = [(uid, formed(served, peers, uid, *more)) for uid, *more in crowd]
+    harness.restart(served)
+    for uid, places in left:
+        come_back(served, peers, uid, places)
 
 
 def party(served, peers, uid, jobs=JOBS, name="job"):
@@ -87,11 +101,10 @@ def named(frames):
 
 @needs_root
 def test_an_operator_is_not_blinded(daemon, peers, scratch):
-    """After a restart users took jobs back, each as much as its quota allows: all commands show them
+    """After a restart users took jobs back, each as many as its quota allows: all commands show them
     whole."""
     served = daemon(settings={"socket_mode": "0666", "metrics_socket": scratch / "metrics"})
-    for uid in USERS:
-        crowd(served, peers, uid)
+    crowds(served, peers, *([uid] for uid in USERS))
     everything = {(uid, f"job{number}") for uid in USERS for number in range(JOBS)}
     told = served.status()
     assert {(job["uid"], job["name"]) for job in told["jobs"]} == everything
@@ -116,9 +129,9 @@ def test_an_operator_is_not_blinded(daemon, peers, scratch):
 def test_pieces_are_small(daemon, peers):
     """Names as long as they may be, so that all of it is many pieces; and empty places cost as good as
     nothing."""
-    served = daemon(settings={"socket_mode": "0666"})
-    for uid in USERS:
-        crowd(served, peers, uid, name="x" * 250)
+    served = daemon(settings={"socket_mode": "0666", "clients_per_uid": 2 * LARGE})
+    crowds(served, peers, *((uid, JOBS - 1, "x" * 250) for uid in USERS),
+           *((uid, 1, "large", LARGE) for uid in USERS))
     operator = peers(Peer(served.socket))
     all_of_it = list(pieces(operator))
     assert all(size(frames) < PIECE + ROW for frames in all_of_it)
@@ -126,20 +139,19 @@ def test_pieces_are_small(daemon, peers):
     assert PIECE < size(together) < 1500 * JOBS * len(USERS)
     assert len(named(together)) == len(set(named(together))) == JOBS * len(USERS)
     places = [frame.message for frame in together if frame.kind == "STATUS_MEMBER"]
-    assert sum(member.places or 1 for member in places) == WORLD * JOBS * len(USERS)
+    assert sum(member.places or 1 for member in places) == (WORLD * (JOBS - 1) + LARGE) * len(USERS)
     waits = [frame.message for frame in together if frame.kind == "STATUS_WAIT"]
-    assert sum(wait.ranks or 1 for wait in waits) == (WORLD - 1) * JOBS * len(USERS)
+    assert sum(wait.ranks or 1 for wait in waits) == ((WORLD - 1) * (JOBS - 1) + LARGE - 1) * len(USERS)
     assert sum(frame.kind == "STATUS_DAEMON" for frame in together) == 1
     clients = [frame.message.id for frame in together if frame.kind == "STATUS_CLIENT"]
-    assert len(clients) == len(set(clients)) == len(USERS) + 1
+    assert len(clients) == len(set(clients)) == 2 * len(USERS) + 1
 
 
 @needs_root
 def test_what_is_asked_for_by_name_is_little(daemon, peers):
     """The job, who is in it, and the daemon: nothing of the others."""
     served = daemon(settings={"socket_mode": "0666"})
-    for uid in USERS:
-        crowd(served, peers, uid)
+    crowds(served, peers, *([uid] for uid in USERS))
     operator = peers(Peer(served.socket))
     answers = list(pieces(operator, f"{USERS[1]}/job7"))
     together = [frame for frames in answers for frame in frames]
@@ -154,9 +166,7 @@ def test_what_is_asked_for_by_name_is_little(daemon, peers):
 @needs_root
 def test_own_jobs_come_first(daemon, peers):
     served = daemon(settings={"socket_mode": "0666"})
-    for uid in USERS[:2]:
-        crowd(served, peers, uid, 8)
-    crowd(served, peers, 0, 2, "mine")
+    crowds(served, peers, *((uid, 8) for uid in USERS[:2]), (0, 2, "mine"))
     operator = peers(Peer(served.socket))
     order = named([frame for frames in pieces(operator) for frame in frames])
     assert order[:2] == [(0, "mine0"), (0, "mine1")]
@@ -168,12 +178,14 @@ def test_jobs_come_and_go_between_pieces(daemon, peers):
     """Jobs that are there all the time are told once each. A job that is told in part goes on where it was
     left, and jobs that begin meanwhile are left out, so that the walk ends."""
     served = daemon(settings={"socket_mode": "0666"})
+    places = formed(served, peers, USERS[0], name="s" * 250, world=2)
+    harness.restart(served)
     operator = peers(Peer(served.socket))
     stay = peers(Returning(served.socket, USERS[0]))
     goes = []
-    for number in range(JOBS):
+    for number, place in enumerate(places):
         goes.append(party(served, peers, USERS[1], 1, "g" * 250 + str(number)))
-        stay.ask("REJOIN", "REJOINED", **place("s" * 250 + str(number), 2))
+        stay.rejoin(place, wait_ms=3600000)
     found, begin, n, left = [], None, 0, 2 * JOBS
     while True:
         frames, begin = piece(operator, None, begin)

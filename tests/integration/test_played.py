@@ -8,7 +8,7 @@ import pytest
 
 import wire
 from harness import wait_until
-from played import PlayedDaemon
+from played import SECRET, PlayedDaemon
 from trainers import ask
 
 
@@ -20,7 +20,7 @@ class Successors(PlayedDaemon):
     def __init__(self, path, after):
         super().__init__(path)
         self.after, self.instance, self.generation, self.rejoins = list(after), 7, 4, []
-        self.refuse, self.differs = None, True
+        self.refuse, self.differs, self.sequences, self.ended = None, True, [], 0
 
     def hang_up(self):
         self.link.shutdown(socket.SHUT_RDWR)
@@ -40,13 +40,15 @@ class Successors(PlayedDaemon):
     def on_rejoin_end(self, request, end):
         self.generation += 1
         place = {"rank": 0, "local_rank": 0, "world": 1} if self.after[0] == "NEWGEN" else {}
-        self.send(self.after.pop(0), 0, job=9, generation=self.generation,
-                  operations=self.rejoins[-1].operations, **place)
+        if place:
+            self.ended = 0
+        self.send(self.after.pop(0), 0, job=9, generation=self.generation, operations=self.ended, **place)
 
     def on_operation(self, request, operation):
+        self.sequences.append(operation.sequence)
         if self.differs:
             self.send("REFUSED", request, code=wire.pb.OPERATION_MISMATCH, text="it differs")
-            self.differs = False
+            self.differs, self.ended = False, 1
         elif self.after:
             self.hang_up()
         else:
@@ -76,8 +78,8 @@ def beside(call):
 
 
 def test_what_is_said_on_the_way_back(against, scratch):
-    """A refusal on the way back is not kept for the next loss, nor is it said of a generation in which
-    something was void that it was resumed, nor are operations counted that are those of another one."""
+    """Its secret, and the latest generation that it has heard of. A refusal on the way back is not kept for
+    the next loss, nor are operations counted that are those of another generation."""
     fake = Successors(scratch / "fake", ["RESUMED", "NEWGEN", "RESUMED"])
     one = against(fake)
     served = beside(fake.serve)
@@ -96,8 +98,9 @@ def test_what_is_said_on_the_way_back(against, scratch):
     served()
     served = beside(fake.serve)
     assert one.line() == "OK "
-    assert [(rejoin.resumed, rejoin.operations, rejoin.operation_failed) for rejoin in fake.rejoins] == [
-        (False, 1, True), (True, 1, True), (False, 0, False)]
+    assert [(rejoin.job, rejoin.secret, rejoin.generation) for rejoin in fake.rejoins] == [
+        ("played", SECRET, generation) for generation in (4, 5, 6)]
+    assert fake.sequences == [0, 1, 1, 0, 0]
     ask(one, "close")
     served()
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon that ends, and members that come back to the next one, frame by frame: what they say of the past is the test's."""
+"""A daemon that ends, and members that come back to the next one, frame by frame: the test says what they have
+heard."""
 import os
 import signal
 
 import pytest
 
 import wire
-from harness import restart
-from peer import Peer, memfd, small_plan
-from returning import Returning, back, enter, go
+from harness import restart, wait_until
+from peer import Crew, Peer, memfd, small_plan
+from returning import Returning, back, enter, give, go
 
 
 @pytest.fixture
@@ -20,85 +21,102 @@ def gone(daemon, pair):
     return served, old
 
 
+def all_back(peers, served, old, step=0, kind="RESUMED"):
+    new = [back(peers, served, each, step) for each in old]
+    enter(new, kind)
+    return new
+
+
 def test_a_plan_that_comes_back_is_refused_once(gone, peers):
     """The memory that ends a description is part of the same request: what was refused before it is not refused again."""
     served, old = gone
     made = peers(Returning(served.socket))
     made.rejoin(old[0])
     request = made.plan_send(small_plan(2), commit=False, arena_bytes=1)
-    made.send("REJOIN_PLAN", request, fds=[old[0].memory[0]], job=made.job, plan=0, step=0, launched=0)
+    made.send("REJOIN_PLAN", request, fds=[old[0].memory[0]], job=made.job, plan=0, step=0)
     heard = [frame.request for frame in made.silent() if frame.kind == "REFUSED"]
     assert heard == [request]
 
 
-def test_the_latest_generation_that_can_come_back(serve):
-    """Generations that follow are counted on from what a member says: there is room for them."""
-    served = serve()
-    made = served.adopt(Returning(served.path))
-    served.others.append(made)
-    world = {"job": "late", "min_world": 1, "max_world": 2}
-    made.ask("REJOIN", "REJOINED", **world, generation=(1 << 31) - 1, rank=0, local_rank=0, world=1, member=1, wait_ms=60000)
-    job, = [job for job in made.status()["STATUS_JOB"] if job.name == "late"]
-    made.send("REJOIN_END", job=job.job)
-    assert made.expect("RESUMED").generation == 1 << 31
-    other = served.peer()
-    assert other.ask("JOIN", "JOINED", **world).generation == (1 << 31) + 1
-    assert made.expect("NEWGEN").generation == (1 << 31) + 1
-
-
-@pytest.mark.parametrize("newer", [{"incarnation": 1}, {"generation": 9}])
-def test_what_a_newer_job_has_ended_is_not_waited_for(serve, newer):
-    """One member is back and another one is awaited when a newer job takes the name: nobody comes back to the old one, so it is
-    gone with the last who is in it, and counts towards no quota."""
-    served = serve()
-    made = Returning(served.path)
-    place = {"job": "old", "incarnation": 0, "generation": 3, "rank": 0, "local_rank": 0, "world": 2, "member": 1, "min_world": 2,
-             "max_world": 2, "wait_ms": 3600000}
-    made.ask("REJOIN", "REJOINED", **place)
-    newest = Returning(served.path)
-    request = newest.send("REJOIN", **{**place, **newer, "world": 1, "min_world": 1, "max_world": 1, "wait_ms": 0})
-    newest.expect("REJOINED", request)
+def test_what_a_newer_job_has_ended_is_not_waited_for(daemon, pair, peers):
+    """One member is back and another one is awaited when a newer job takes the name: no member comes back to the old one, so it
+    is gone with the last that is in it, and counts towards no quota."""
+    served = daemon(settings={"jobs_per_uid": 2})
+    old = pair(served)
+    restart(served)
+    made = back(peers, served, old[0], wait_ms=3600000)
+    newest = peers(Crew(served.socket, "pair", 1, incarnation=1))
     assert made.expect("LOST").cause == wire.pb.SUPERSEDED
+    late = peers(Returning(served.socket))
+    refused(late, late.rejoin_send(old[1]), "MEMBER_LOST", "join it again")
     made.close()
-    newest.close()
-    served.settled()
+    wait_until(lambda: len(served.status()["jobs"]) == 1, "the end of the old job")
+    peers(Crew(served.socket, "another", 1)).go()
+    newest.go()
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-def test_one_has_heard_of_the_next_generation(daemon, pair, peers, newest_first):
-    """The daemon was killed while it told of a generation: void if it was a new one for who was told, else
-    not, whichever of them comes back first.
+@pytest.mark.parametrize("kind", ["RESUMED", "NEWGEN"])
+def test_one_has_heard_of_the_next_generation(gone, peers, newest_first, kind):
+    """The daemon was killed while it told of a generation. Something is void if it was so in that one, whichever member comes
+    back first.
 
-    Planted: a member that is one generation behind those who are back already is refused (rejoin.c).
+    Planted: a member that has not heard of the latest generation is refused (rejoin.c).
     """
+    served, old = gone
+    if kind == "NEWGEN":
+        old = all_back(peers, served, old)
+        give(old, [0])
+        for each in old:
+            each.expect("STEP")
+        restart(served)
+    old = all_back(peers, served, old, kind=kind)
+    latest = old[0].generation
+    for _ in range(2):
+        restart(served)
+        new = [back(peers, served, each, generation=latest - each.rank)
+               for each in (reversed(old) if newest_first else old)]
+        old = sorted(new, key=lambda each: each.rank)
+        enter(old, kind)
+        latest += 1
+        assert {each.generation for each in old} == {latest}
+    go(old, 1)
+
+
+def test_operations_that_had_ended(daemon, pair, peers):
+    """Members that come back hear how many have ended: their sequence goes on."""
     served = daemon()
     old = pair(served)
-    for resumed in (False, True):
-        restart(served)
-        new = [back(peers, served, each, 0, 2, generation=each.generation + each.rank,
-                    resumed=resumed and each.rank == 1) for each in (reversed(old) if newest_first else old)]
-        new.sort(key=lambda each: each.rank)
-        for each in new:
-            message = each.expect("RESUMED" if resumed else "NEWGEN")
-            assert message.generation == each.generation + 2
-            each.generation = message.generation
-        old = new
-
-
-@pytest.mark.parametrize("failed", [False, True], ids=["done", "failed"])
-def test_operations_that_had_ended(gone, peers, failed):
-    """One has heard how the operation ended: it is so for the other one, too, and the sequence goes on."""
-    served, old = gone
-    new = [back(peers, served, each, 0, 0, operations=5 - each.rank, operation_failed=failed and each.rank == 0)
-           for each in old]
+    barriers(old, 5)
+    restart(served)
+    new = [back(peers, served, each) for each in old]
     for each in new:
         resumed = each.expect("RESUMED")
-        assert (resumed.operations, resumed.operation_failed) == (5, failed)
+        assert (resumed.operations, resumed.operation_failed) == (5, False)
         each.generation = resumed.generation
         each.sequence = iter(range(5, 7))
-    requests = [each.operation("BARRIER") for each in new]
-    for each, request in zip(new, requests):
-        each.expect("OPERATION_DONE", request)
+    barriers(new, 2)
+
+
+def test_an_operation_that_differed(daemon, pair, peers):
+    """It was void, and one that comes back may not have heard of that: all begin a new generation, and its sequence."""
+    served = daemon()
+    old = pair(served)
+    barriers(old, 2)
+    for each in old:
+        each.staging().close()
+    what = {"dtype": wire.pb.F32, "reduce": wire.pb.SUM, "input": 0, "output": 0}
+    requests = [each.operation("ALLREDUCE", bytes=64 + 64 * each.rank, **what) for each in old]
+    for each, request in zip(old, requests):
+        refused(each, request, "OPERATION_MISMATCH")
+    restart(served)
+    barriers(all_back(peers, served, old, kind="NEWGEN"), 2)
+
+
+def barriers(members, n):
+    for _ in range(n):
+        for each, request in [(each, each.operation("BARRIER")) for each in members]:
+            each.expect("OPERATION_DONE", request)
 
 
 def refused(peer, request, code, *words):
@@ -112,21 +130,13 @@ def test_places_that_cannot_be(gone, peers):
     """Wrong claims are refused by name, and the job goes on with those who were right."""
     served, old = gone
     liar = peers(Returning(served.socket))
-    for changes, code, word in (({"rank": 2}, "INVALID", "rank 2 of 2"), ({"generation": 0}, "INVALID", "generation 0"),
-                                ({"generation": 1 << 31}, "INVALID", "generation 2147483648"),
-                                ({"world": 0}, "INVALID", "rank"), ({"world": 300, "max_world": 300}, "INVALID", "300"),
-                                ({"local_rank": 2}, "INVALID", "local rank 2"), ({"local_rank": 300}, "INVALID", "local rank 300"),
-                                ({"operations": (1 << 64) - 1}, "INVALID", "operations cannot have ended"),
-                                ({"member": 0}, "INVALID", "member id"), ({"member": 1 << 63}, "INVALID", "member id"),
-                                ({"job": "a/b"}, "INVALID", "name"), ({"min_world": 3}, "INVALID", "3")):
+    for changes, code, word in (({"generation": 2}, "INVALID", "latest generation was 1, not 2"),
+                                ({"generation": (1 << 32) - 1}, "INVALID", "not 4294967295"),
+                                ({"job": "a/b"}, "INVALID", "name"), ({"job": "other"}, "MEMBER_LOST", "join it again")):
         refused(liar, liar.rejoin_send(old[0], **changes), code, word)
-    first = back(peers, served, old[0], 0, 0)
-    for changes, code, word in (({}, "RANK_TAKEN", f"pid {os.getpid()}"), ({"rank": 1, "max_world": 5}, "INVALID", "2 to 2"),
-                                ({"rank": 1, "world": 1, "min_world": 1, "max_world": 1}, "INVALID", "rank 1 of 1"),
-                                ({"rank": 0, "world": 1, "min_world": 1, "max_world": 1}, "STALE", "anew"),
-                                ({"rank": 1, "token": "other"}, "DENIED", "token")):
-        refused(liar, liar.rejoin_send(old[0], **changes), code, word)
-    second = back(peers, served, old[1], 0, 0)
+    first = back(peers, served, old[0])
+    refused(liar, liar.rejoin_send(old[0]), "RANK_TAKEN", f"pid {os.getpid()}")
+    second = back(peers, served, old[1])
     enter([first, second])
     refused(liar, liar.rejoin_send(first, generation=1), "STALE", "gone on without")
     go([first, second], 1)
@@ -146,48 +156,53 @@ def test_memory_that_cannot_be(daemon, pair, peers):
               (memfd(size + 4096, fill=size + 4096), str(size)),
               (os.open("/dev/null", os.O_RDWR), "memfd")]
     for fd, word in offers:
-        request = made.offer(old[0].plans[0], fd, 0, 0, old[0].control[0])
+        request = made.offer(old[0].plans[0], fd, 0, old[0].control[0])
         os.close(fd)
         refused(made, request, "INVALID", word)
-    # What it had sent before it heard that is of the same request: it has not told all.
+    # It had sent the rest of that request before it heard so: it has not told all.
     made.send("PLAN_BEGIN", request, job=made.job, generation=made.generation, plan=1, params=1, buckets=1,
               arena_bytes=wire.PAGE, control_bytes=wire.PAGE, reduce=wire.pb.SUM)
     made.send("REJOIN_END", request, job=made.job)
     request = made.plan_send(old[0].plans[0], commit=False)
-    refused(made, made.send("REJOIN_PLAN", request, job=made.job, plan=0, step=0, launched=0), "INVALID", "missing")
-    request = made.send("REJOIN_PLAN", fds=[old[0].memory[0]], job=made.job, plan=0, step=0, launched=9)
-    refused(made, request, "INVALID", "9 of 2")
-    made.offer(old[0].plans[0], old[0].memory[0], 0, 0, old[0].control[0])
+    refused(made, made.send("REJOIN_PLAN", request, job=made.job, plan=0, step=0), "INVALID", "missing")
+    request = made.send("REJOIN_PLAN", fds=[old[0].memory[0], old[0].control[0]], job=made.job, plan=0, step=1)
+    refused(made, request, "INVALID", "has 0 committed steps of it, not 1")
+    request = made.offer(old[0].plans[0], old[0].memory[0], (1 << 64) - 1, old[0].control[0])
+    refused(made, request, "INVALID", "has 0 committed steps of it, not 18446744073709551615")
+    request = made.offer(small_plan(2, ordinal=2), old[0].memory[0], 0, old[0].control[0])
+    refused(made, request, "INVALID", "plan 2 ", "does not have it")
+    made.offer(old[0].plans[0], old[0].memory[0], 0, old[0].control[0])
     made.take_over(old[0])
-    made.told()
-    other = back(peers, served, old[1], 0, 0)
+    made.told(1)
+    other = back(peers, served, old[1])
     enter([made, other])
     go([made, other], 1)
+    assert len(served.job("pair")["plans"]) == 1
 
 
 def test_memory_that_another_member_has_brought(gone, peers):
     """Both would write their gradients there."""
     served, old = gone
-    first = back(peers, served, old[0], 0, 0)
+    first = back(peers, served, old[0])
     second = peers(Returning(served.socket))
     second.rejoin(old[1])
-    request = second.offer(old[1].plans[0], first.memory[0], 0, 0, old[1].control[0])
+    request = second.offer(old[1].plans[0], first.memory[0], 0, old[1].control[0])
     refused(second, request, "INVALID", "brought back already")
 
 
 def test_a_place_that_stays_empty(gone, peers):
-    """Whoever does not come back in time is lost as if it had died."""
+    """A member that does not come back in time is lost as if it had died, and the job ends with it."""
     served, old = gone
-    first = back(peers, served, old[0], 0, 2, wait_ms=5000)    # it has to say by then what it has, itself
+    first = back(peers, served, old[0], wait_ms=100)
     lost = first.expect("LOST")
     assert "restarted" in lost.text
     late = peers(Returning(served.socket))
-    late.rejoin(old[1])                # nobody is left: it is a job of its own, which it waits in
+    refused(late, late.rejoin_send(old[1]), "MEMBER_LOST", "join it again")
 
 
 def test_a_place_that_an_operator_gives_up(gone, peers):
     served, old = gone
-    first = back(peers, served, old[0], 0, 2)
+    first = back(peers, served, old[0])
     waits, = served.job("pair")["waiting_for"]
     assert (waits["rank"], waits["what"]) == (1, "join")
     served.ctl("evict", "pair", 1)
@@ -208,12 +223,13 @@ def test_a_newcomer_takes_the_place_of_the_dead(daemon, pair, peers):
     for before in (True, False):
         name = f"pair{before}"
         old = pair(served, name)
+        go(old, 1)
         restart(served)
         fresh = peers(Returning(served.socket))
         if before:
             request = fresh.join_send(name, 2, 1, rejoin_grace_ms=0)
             fresh.silent()
-        first = back(peers, served, old[0], 3, 2)
+        first = back(peers, served, old[0], 1)
         if not before:
             request = fresh.join_send(name, 2, 1, rejoin_grace_ms=0)
         joined = fresh.joined(request)
@@ -229,7 +245,7 @@ def test_a_newcomer_does_not_push_anybody_out(gone, peers):
     fresh = peers(Returning(served.socket))
     request = fresh.join_send("pair", 2, 0, rejoin_grace_ms=0)
     fresh.silent()
-    new = [back(peers, served, each, 0, 0) for each in old]
+    new = [back(peers, served, each) for each in old]
     refused(fresh, request, "RANK_TAKEN", "rank 0", f"pid {os.getpid()}")
     for each in new:
         each.expect("RESUMED")
@@ -261,9 +277,9 @@ def test_a_plan_that_one_had_freed(daemon, pair, peers):
     old[0].ask("PLAN_DROP", "PLAN_DROPPED", job=old[0].job, plan=0)
     restart(served)
     first = peers(Returning(served.socket))
-    first.rejoin(old[0], next_plan=1)
-    first.told()
-    second = back(peers, served, old[1], 0, 0, next_plan=1)
+    first.rejoin(old[0])
+    first.told(1)
+    second = back(peers, served, old[1])
     enter([first, second])
     second.plans[0].step = 1
     second.ready(second.plans[0], 0)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of two jobs that go on as members do, and between that say whatever a client can say, in an order from a fixed seed:
-each request has one answer, whoever has to go is told why, and when all are gone nothing of them is left.
+"""Clients of two jobs that go on as members do, and between that say whatever a client can say, in an order
+from a fixed seed: each request has one answer, a client that has to go is told why, and when all are gone
+nothing of them is left. The daemon is killed now and then, and those that were members come back, with more or
+less of what they had.
 
 GRADSYNC_TEST_SEEDS sets how many seeds are tried (tests/leaks.sh tries more).
 """
@@ -17,9 +19,9 @@ from states import ANSWERS, LONGEST, MOST, PLAN, WAITS, Actor, Scene, ask, forge
 SEEDS = int(os.environ.get("GRADSYNC_TEST_SEEDS", "8"))
 # The worlds of the jobs, from and to: one that has all its members or none, and one that grows and closes ranks.
 JOBS = {"red": (2, 2), "blue": (1, 3)}
-TURNS = 1000
+TURNS, RESTART = 1000, 150
 ODD = [0, 1, 64, PAGE, MOST, 1 << 40, 1 << 63, LONGEST - PAGE + 1, LONGEST]
-# What all of them may hold: much, or so little that they are often refused it.
+# They may hold much, or so little that they are often refused it.
 QUOTAS = [{"jobs_per_uid": 256, "arenas_per_uid": 256}, {"jobs_per_uid": 6, "arenas_per_uid": 24}]
 
 
@@ -28,8 +30,8 @@ class Walker(Actor):
 
     def __init__(self, scene, chance):
         super().__init__(scene.served.path, returns=chance.random() < 0.3)
-        self.chance, self.returned = chance, False
-        self.generation, self.rank, self.kept = 1, 0, []
+        self.chance, self.returned, self.past = chance, False, {}
+        self.generation, self.rank, self.kept, self.secret = 1, 0, [], bytes(32)
         self.forget_job()
         scene.actor, scene.request = self, None
         self.scene = scene
@@ -52,7 +54,7 @@ class Walker(Actor):
             self.enter(frame.kind, message)
         elif frame.kind == "REJOINED":
             self.job, self.returned = message.job, True
-            self.generation, self.next_plan, self.steps = 3, 0, {}
+            self.next_plan, self.steps = 0, {}
         elif frame.kind == "LEFT" and message.job == self.job:
             self.forget_job()
         elif frame.kind == "LOST" and message.job == self.job:
@@ -80,7 +82,7 @@ class Walker(Actor):
         self.returned = False
         if kind == "JOINED":
             self.forget_job()
-            self.job, self.next_plan = message.job, message.first_plan
+            self.job, self.next_plan, self.secret = message.job, message.first_plan, message.secret
         if kind != "RESUMED":
             self.rank = message.rank
         self.called = 0
@@ -98,16 +100,19 @@ class Walker(Actor):
         fields.update(self.chance.choice([{}, {}, {}, {"spare": True}, {"rank": self.chance.randrange(most)},
                                           {"rank": self.chance.randrange(most), "instance": self.chance.randrange(4)}]))
         if self.chance.random() < 0.15:
-            world = self.chance.randint(least, most)
-            fields.pop("spare", None)
-            fields.pop("instance", None)
-            rank = fields.pop("rank", self.chance.randrange(world))
-            self.say("REJOIN", **fields, generation=3, rank=rank, local_rank=rank, world=world, member=rank + 1,
-                     wait_ms=self.chance.choice([0, 10, 60000]), next_plan=self.chance.choice([0, 1]),
-                     orderly=self.chance.random() < 0.5, rejoin_grace_ms=self.chance.choice([0, 60000]))
+            self.rejoin(self.chance.choice([self.secret, self.chance.randbytes(32)]), self.chance.choice([0, 1, 2, MOST]))
             return
         self.say("JOIN", **fields, timeout_ms=self.chance.choice([0, 0, 0, 5]),
                  rejoin_grace_ms=self.chance.choice([0, 5, 60000, 60000]))
+
+    def rejoin(self, secret, generation):
+        self.say("REJOIN", job=self.scene.name, secret=secret, generation=generation,
+                 wait_ms=self.chance.choice([0, 10, 60000, 60000]))
+
+    def come_back(self, old):
+        """It was that one, at the daemon before."""
+        self.secret, self.generation, self.past = old.secret, old.generation, dict(old.steps)
+        self.rejoin(old.secret, max(old.generation - (self.chance.random() < 0.1), 0))
 
     def describe(self):
         """The frames of a plan: they are said one by one, with other things between them."""
@@ -145,7 +150,8 @@ class Walker(Actor):
                 plan = small_plan(2)
                 self.kept += [Own(plan.bytes), Own(plan.control)]
                 fds = [memory.fd for memory in self.kept[-2:]]
-                fields = {**fields, "step": self.chance.choice([0, 0, 1]), "launched": self.chance.choice([0, 1, 2])}
+                heard = self.past.get(fields["plan"], [1])[0] - 1
+                fields = {**fields, "step": max(heard + self.chance.choice([0, 0, 0, -1, 1]), 0)}
             payload = wire.message(kind, **fields).SerializeToString()
             self.send_raw(wire.frame(kind, payload, request, len(fds)), fds)
             if request in self.asked and not self.describing:
@@ -182,7 +188,7 @@ class Walker(Actor):
         self.reason = "noise"
 
     def go_on(self):
-        """What a member does next."""
+        """Does as a member does."""
         what = self.chance.random()
         if self.job == 0:
             if "JOIN" not in self.asked.values():
@@ -190,7 +196,7 @@ class Walker(Actor):
         elif self.describing:
             self.describe_on()
         elif self.returned and what < 0.5:
-            self.say("REJOIN_END", job=self.job)
+            self.say("REJOIN_END", job=self.job, next_plan=self.chance.choice([0, 1, max(self.past, default=0) + 1]))
         elif not self.steps and what < 0.7 or what < 0.04:
             self.describe()
         elif self.steps and what < 0.75:
@@ -252,6 +258,20 @@ def leave(walkers, one):
     one.close()
 
 
+def restart(served, walkers, chance):
+    """Another daemon, to which most of the members come back."""
+    members = [each for each in walkers if each.job and chance.random() < 0.9]
+    for each in list(walkers):
+        leave(walkers, each)
+    served.restart()
+    back = []
+    for old in members:
+        back.append(walker(served, chance))
+        back[-1].scene.name = old.scene.name
+        back[-1].come_back(old)
+    return back
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_members_that_say_anything(serve, build, seed):
     settings = {"stall_notice": "20ms", **QUOTAS[seed % 2]}
@@ -259,6 +279,8 @@ def test_members_that_say_anything(serve, build, seed):
     chance = random.Random(seed)
     walkers = []
     for turn in range(TURNS):
+        if turn % RESTART == RESTART - 1:
+            walkers = restart(served, walkers, chance)
         for one in [each for each in walkers if each.gone or chance.random() < 0.002]:
             leave(walkers, one)
         if len(walkers) < 6:

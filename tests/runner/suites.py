@@ -32,7 +32,8 @@ ON_GPU = ["client_again", "restart", "void_plan", "replace"]
 # Tests in which bytes, memory and descriptors come from others run again under ASan and UBSan.
 OUTSIDE = ["bad_frames", "bad_operations", "bad_plans", "client", "cluster_wire", "control_memory", "cuda",
            "cuda_corners", "descriptors", "jobs", "journal_file", "metrics_listen", "pieces", "played",
-           "proof", "protocol_version", "registered", "rejoin", "restart", "states", "token", "trace", "walk"]
+           "protocol_version", "registered", "rejoin", "restart", "secret", "states", "token", "trace",
+           "walk"]
 # Tests in which a process has several threads at work run again under TSan.
 THREADED = ["answered", "client", "client_again", "cluster", "cluster_gloo", "collectives", "deadlock",
             "descriptors", "loss", "metrics", "nonfinite", "registered", "registered_restart", "replace",

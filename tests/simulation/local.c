@@ -35,11 +35,11 @@ bool local_has(uint32_t proc, uint32_t unit) {
 }
 
 /* No unit of it is open. Once all have given it up it is gone, and brought again a little later. False:
- * absorbed, as long as the daemon has begun anew, or another generation. */
+ * absorbed, as long as another generation begins. */
 bool local_drop(uint32_t proc, uint32_t unit) {
         struct proc *p = &w.proc[proc];
 
-        if (members_in(p) == 0 || p->node.origin != ORIGIN_OWN)
+        if (members_in(p) == 0)
                 return false;
         if (++p->dropped[unit] < members_in(p))
                 return true;
@@ -48,7 +48,7 @@ bool local_drop(uint32_t proc, uint32_t unit) {
         p->track_of[unit] = TRACK_OPERATION;
         for (uint32_t i = 0; i < MAX_TRAINERS; i++)
                 p->trainer[i].known[unit] = 0;
-        restart_note_track(proc, unit);
+        record_track(proc, unit);
         truth_dropped(proc, unit);
         node_forget(&p->node, clock_of(p), unit);
         at(rnd(30), EVENT_PLAN, proc, unit, 0, 0);
@@ -76,8 +76,6 @@ bool local_open(uint32_t proc, struct generation generation, uint32_t track) {
                                  .number = track_on(p, track)->committed + 1,
                                  .opened = w.now };
         local->active = node_open(&p->node, clock_of(p), generation, p->track_of[track], planned);
-        if (local->active)
-                restart_note_open(proc, track, local->number);
         return local->active && track_on(p, track)->state != UNIT_VOIDING;
 }
 
@@ -101,12 +99,18 @@ void local_look(uint32_t proc) {
         }
 }
 
+static void begin_to_write(uint32_t proc, uint32_t track) {
+        record_begin(proc, track);
+        w.proc[proc].local[track].written = true;
+}
+
 void local_reduce(uint32_t proc, uint32_t track, uint32_t item) {
         struct local *local = &w.proc[proc].local[track];
 
         local->tasks++;
         local->begun[item] = true;
-        restart_note_begun(proc, track);
+        if (alone(&w.proc[proc])) /* what it reads from, it writes to */
+                begin_to_write(proc, track);
         at(rnd(4), EVENT_REDUCED, proc, track, item, local->serial);
 }
 
@@ -135,6 +139,7 @@ void local_spoil(uint32_t proc) {
 }
 
 static void fan_out(uint32_t proc, uint32_t track, uint32_t item) {
+        begin_to_write(proc, track);
         w.proc[proc].local[track].tasks++;
         at(rnd(4), EVENT_FANNED, proc, track, item, w.proc[proc].local[track].serial);
 }
@@ -184,7 +189,9 @@ void local_result(uint32_t proc, uint32_t lane, const struct collective *c) {
 }
 
 void local_fanned(uint32_t proc, uint32_t track, uint32_t item) {
-        struct local *local = &w.proc[proc].local[track];
+        struct proc *p = &w.proc[proc];
+        const struct track *unit = track_on(p, track);
+        struct local *local = &p->local[track];
 
         truth_write(proc, local);
         local->tasks--;
@@ -196,9 +203,8 @@ void local_fanned(uint32_t proc, uint32_t track, uint32_t item) {
         for (uint32_t i = 0; i < w.items[track]; i++)
                 if (!local->fanned[i] || local->spoilt)
                         return;
-        if (alone(&w.proc[proc]) ||
-            track_on(&w.proc[proc], track)->prepared > track_on(&w.proc[proc], track)->committed)
-                restart_note_done(proc, track); /* else fillers may have taken part */
-        node_landed(&w.proc[proc].node, clock_of(&w.proc[proc]), local->generation,
-                    w.proc[proc].track_of[track]);
+        if (alone(p) || p->node.phase == NODE_RUNNING || unit->prepared > unit->committed ||
+            unit->state == UNIT_COMMITTING)
+                record_done(proc, track); /* else fillers may have taken part */
+        node_landed(&p->node, clock_of(p), local->generation, p->track_of[track]);
 }

@@ -337,7 +337,7 @@ void member_event(const struct event *event) {
                 if (node_has_members(p))
                         node_agree(&p->node, clock_of(p), event->a, 7 * event->a, false);
         } else if (event->kind == EVENT_TRAINER) {
-                if (trainer->epoch != event->b || trainer->state != TRAINER_READYING)
+                if (trainer->epoch != event->b || trainer->state != TRAINER_READYING || trainer->returns)
                         return;
                 if (rnd(2) == 0)
                         synced(p, trainer);
@@ -346,8 +346,8 @@ void member_event(const struct event *event) {
                 if (local->serial != event->b || !local->active)
                         return;
                 local->active = false;
-                restart_note_void(event->proc, event->a);
-                if (rnd(3) == 0)
+                record_void(event->proc, event->a);
+                if (local->written || rnd(3) == 0)
                         node_tear_unit(&p->node, clock_of(p), local->generation, p->track_of[event->a]);
                 p->torn |= p->node.torn;
                 node_quiet(&p->node, clock_of(p), local->generation, p->track_of[event->a]);
@@ -377,35 +377,35 @@ static void enter(uint32_t proc, const struct action *action) {
                 truth_generation(proc, trainer, action);
                 w.proc[proc].fresh |= !trainer->in;
                 trainer->in = true;
-                trainer->slot = action->slot;
-                trainer->place = action->id;
-                trainer->orderly = trainer->ended = trainer->resumed = false;
                 for (uint32_t track = 0; track < TRACKS; track++)
                         trainer->known[track] = track_on(&w.proc[proc], track)->committed;
                 trainer->epoch++;
                 trainer->generation = action->generation;
-                trainer->rank = action->rank;
-                trainer->world = action->world;
                 trainer->behind = action->behind;
                 trainer->received = false;
-                begin(proc, i, w.program % 4 > 1 ? SCRIPT_SYNC_INSIDE : SCRIPT_SYNC);
+                trainer->state = TRAINER_WAITING;
+                at(rnd(rnd(4) == 0 ? 20 : 3), EVENT_TOLD, proc, i, trainer->epoch, 0);
         }
 }
 
 /* All of the node are in the generation. */
-static void entered(uint32_t proc) {
+static void entered(uint32_t proc, const struct action *action) {
         bool resumed = restart_resumes(proc);
 
+        resumed = w.n_procs > 1 ? !action->torn : resumed;
         truth_resumed(proc, resumed);
+        record_enter(proc, action, resumed);
         memset(w.proc[proc].dropped, 0, sizeof(w.proc[proc].dropped));
-        restart_note_generation(proc);
-        for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
-                w.proc[proc].trainer[i].resumed = resumed;
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++)
                 w.proc[proc].trainer[i].returns = false;
-        }
         for (uint32_t plan = TRACK_STEP; plan < TRACKS; plan++)
                 if (w.proc[proc].track_of[plan] == TRACK_OPERATION)
                         at(rnd(10), EVENT_PLAN, proc, plan, 0, 0);
+}
+
+/* It has heard of the generation that it is in. */
+static bool has_heard(const struct trainer *trainer) {
+        return trainer->in && trainer->heard == trainer->generation.number;
 }
 
 /* A plan's steps may begin: trainers that have waited for that go on. */
@@ -414,14 +414,14 @@ static void track_given(uint32_t proc, uint32_t plan, uint32_t track) {
 
         p->track_of[plan] = track;
         p->steps[plan] = track_on(p, plan)->committed;
-        restart_note_track(proc, plan);
+        record_track(proc, plan);
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &p->trainer[i];
 
                 if (!trainer->news[plan].come) /* else it knows no more than it has heard */
                         trainer->known[plan] = track_on(p, plan)->committed;
-                if (trainer->state == TRAINER_WAITING && trainer->in && unit_of(proc, trainer) == plan &&
-                    script[trainer->script][trainer->line].what != WAIT)
+                if (trainer->state == TRAINER_WAITING && has_heard(trainer) &&
+                    unit_of(proc, trainer) == plan && script[trainer->script][trainer->line].what != WAIT)
                         later(proc, i);
         }
 }
@@ -455,6 +455,7 @@ static void hear(uint32_t proc, uint32_t index, uint32_t track) {
         struct news *news = &trainer->news[track];
 
         news->come = false;
+        record_commit(proc, track, news->number, true);
         member_hear(proc, trainer, track, news->generation, news->number);
         if (track_is_step(track) && tag_compare(&news->tag, &trainer->tag) > 0)
                 trainer->tag = news->tag;
@@ -467,8 +468,14 @@ static void hear(uint32_t proc, uint32_t index, uint32_t track) {
 }
 
 static void hear_news(uint32_t proc, uint32_t index) {
+        struct trainer *trainer = &w.proc[proc].trainer[index];
+
+        if (trainer->in && !has_heard(trainer)) {
+                trainer->heard = trainer->generation.number;
+                begin(proc, index, w.program % 4 > 1 ? SCRIPT_SYNC_INSIDE : SCRIPT_SYNC);
+        }
         for (uint32_t track = 0; track < TRACKS; track++)
-                if (w.proc[proc].trainer[index].news[track].come)
+                if (trainer->news[track].come)
                         hear(proc, index, track);
 }
 
@@ -480,8 +487,7 @@ static void committed(uint32_t proc, const struct action *action, uint32_t unit)
                 struct trainer *trainer = &w.proc[proc].trainer[i];
                 struct news *news = &trainer->news[unit];
 
-                if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_AWAY || !trainer->in ||
-                    (trainer->returns && trainer->known[unit] >= action->number))
+                if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_AWAY || !trainer->in)
                         continue;
                 *news = (struct news){ .come = true,
                                        .generation = action->generation,
@@ -522,10 +528,10 @@ static void interrupt(uint32_t proc, enum trainer_state state) {
                 if (state == TRAINER_WAITING && !trainer->in)
                         continue;
                 hear_news(proc, i);
-                trainer->ended = true;
                 trainer->epoch++;
                 trainer->state = state;
                 trainer->in &= state == TRAINER_WAITING;
+                trainer->heard *= trainer->in;
         }
 }
 
@@ -571,11 +577,12 @@ void member_act(uint32_t proc, const struct action *action) {
                 truth_outcome(proc, action);
                 local->active = false;
                 w.proc[proc].steps[unit] = action->number;
+                record_commit(proc, unit, action->number, false);
                 committed(proc, action, unit);
                 break;
         case ACTION_TRACK:
-                truth_counted(proc, (uint32_t)action->number, action->index);
                 track_given(proc, (uint32_t)action->number, action->track);
+                truth_counted(proc, (uint32_t)action->number, action->index);
                 break;
         case ACTION_OPEN:
                 truth_opened(proc, action);
@@ -585,6 +592,7 @@ void member_act(uint32_t proc, const struct action *action) {
         case ACTION_VOID:
                 truth_outcome(proc, action);
                 local->told = true;
+                record_end(proc);
                 interrupt(proc, TRAINER_WAITING);
                 break;
         case ACTION_MISMATCH:
@@ -592,18 +600,26 @@ void member_act(uint32_t proc, const struct action *action) {
                 local->told = true;
                 mismatched(proc, unit);
                 break;
+        case ACTION_INTERRUPTED:
+                if (action->loss.member != 0)
+                        record_end(proc);
+                break;
         case ACTION_GENERATION: enter(proc, action); break;
         case ACTION_ENTERED:
                 truth_entered(proc, action);
-                entered(proc);
+                entered(proc, action);
                 break;
         case ACTION_OUT:
                 w.proc[proc].torn = false;
                 truth_lost(proc);
+                record_drop(proc);
                 interrupt(proc, TRAINER_JOINING);
                 break;
         case ACTION_REFUSED: refused(proc, action->member, action->end); break;
-        case ACTION_ENDED: interrupt(proc, TRAINER_OVER); break;
+        case ACTION_ENDED:
+                record_drop(proc);
+                interrupt(proc, TRAINER_OVER);
+                break;
         default: break;
         }
 }

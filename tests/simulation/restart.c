@@ -1,43 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A daemon that is restarted: its trainers live on, come back in any order, or not at all, and say what they
- * know. The former run may have left a trace as well. The machine's own code judges both; this file does the
- * rest of a real daemon's work.
+ * Restarts a daemon. Its trainers live on, and come back in any order, or not at all. The journal says what
+ * was (struct record). Trainers say only of which generation and commits they have heard. This file does the
+ * work of a real daemon that starts anew.
  */
 #include <string.h>
 
-#include "rendezvous/machine/words.h"
 #include "sim.h"
 
 #define PATIENCE 60u /* for trainers that have not come back */
-
-void restart_note_open(uint32_t proc, uint32_t track, uint64_t number) {
-        if (w.traced)
-                w.proc[proc].trace[track] = (struct trace){ .known = true, .step = number };
-}
-
-void restart_note_begun(uint32_t proc, uint32_t track) {
-        w.proc[proc].trace[track].begun = true;
-}
-
-void restart_note_done(uint32_t proc, uint32_t track) {
-        w.proc[proc].trace[track].done = true;
-}
-
-void restart_note_void(uint32_t proc, uint32_t track) {
-        w.proc[proc].trace[track].step = 0;
-}
-
-/* The numbers of its steps are others from now on. */
-void restart_note_track(uint32_t proc, uint32_t unit) {
-        w.proc[proc].trace[unit] = (struct trace){ .known = w.traced };
-}
-
-/* The trace of a generation begins with nothing. */
-void restart_note_generation(uint32_t proc) {
-        for (uint32_t unit = 0; unit < TRACKS; unit++)
-                restart_note_track(proc, unit);
-}
 
 /* Whether all that the daemon has begun is at its end: an orderly end waits for that. */
 bool restart_is_quiet(uint32_t proc) {
@@ -55,22 +26,13 @@ bool restart_is_quiet(uint32_t proc) {
         return true;
 }
 
-/* Everything that dies with the process is gone; trainers, their arenas and the trace are not. */
-void restart_down(uint32_t proc, bool orderly) {
+/* Everything that dies with the process is gone; trainers, their arenas and the journal are not. */
+void restart_down(uint32_t proc) {
         struct proc *p = &w.proc[proc];
 
-        trace("%u is restarted%s", proc, orderly ? ", and has said so" : "");
-        if (p->node.origin != ORIGIN_AWAITED) {
-                memcpy(p->past, p->trace, sizeof(p->past));
-                memcpy(p->past_track, p->track_of, sizeof(p->past_track));
-                for (uint32_t plan = TRACK_STEP; plan < TRACKS; plan++)
-                        p->past_before[plan] = truth_units_before(proc, plan);
-                for (uint32_t track = 0; track < TRACKS; track++)
-                        p->past_steps[track] = p->node.track[track].committed;
-                for (uint32_t track = 0; track < TRACKS; track++)
-                        if (p->local[track].active || p->node.origin == ORIGIN_OWN)
-                                p->former[track] = p->local[track];
-        }
+        trace("%u is restarted", proc);
+        if (!p->node.awaits)
+                memcpy(p->former, p->local, sizeof(p->former));
         p->alive = p->stopped = p->ending = p->torn = p->fresh = false;
         p->epoch++;
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
@@ -81,16 +43,14 @@ void restart_down(uint32_t proc, bool orderly) {
                         trainer->state = TRAINER_NONE;
                 for (uint32_t track = 0; track < TRACKS; track++)
                         trainer->news[track].come = false; /* what it has not heard it never will */
-                if (trainer->state != TRAINER_AWAY)
-                        trainer->orderly = orderly && trainer->in;
-                trainer->told = trainer->returns = false;
+                trainer->back = trainer->returns = false;
                 if (trainer->state != TRAINER_NONE)
                         trainer->state = TRAINER_AWAY;
         }
 }
 
 /* A new trainer is faster than all former ones: the daemon knows of no other one when it first speaks. */
-static bool somebody_new_is_first(uint32_t proc) {
+static bool hire_first(uint32_t proc) {
         for (uint32_t i = 0; i < w.size[proc] && w.n_procs > 1 && rnd(3) == 0; i++)
                 if (w.proc[proc].trainer[i].state == TRAINER_NONE) {
                         member_hire_new(proc, i);
@@ -113,6 +73,7 @@ static void expect(uint32_t proc) {
         node_expect(node, clock_of(&w.proc[proc]));
         for (uint32_t i = 0; i < n; i++)
                 node_join(node, clock_of(&w.proc[proc]), &waiting[i].request, &waiting[i].tag);
+        at(PATIENCE, EVENT_RESTORE, proc, 0, 0, 0);
 }
 
 void restart_up(uint32_t proc) {
@@ -121,11 +82,12 @@ void restart_up(uint32_t proc) {
         p->expects = true;
         proc_start(proc);
         p->expects = false;
-        memset(p->trace, 0, sizeof(p->trace));
         p->may_resume = false;
-        p->awaits = true;
-        p->late = somebody_new_is_first(proc);
-        if (!p->late)
+        p->awaits = p->record.n > 0;
+        p->late = hire_first(proc);
+        if (!p->awaits)
+                truth_lost(proc);
+        else if (!p->late)
                 node_expect(&p->node, clock_of(p));
         truth_restarted(proc);
         for (uint32_t i = 0; i < MAX_TRAINERS; i++)
@@ -140,168 +102,182 @@ void restart_up(uint32_t proc) {
         at(PATIENCE, EVENT_RESTORE, proc, 0, 0, 0);
 }
 
-static bool belongs(const struct trainer *trainer) {
-        return trainer->state == TRAINER_AWAY && trainer->in;
+/* Tells the member of the last step, if it has not heard of that one. */
+static void catch_up(uint32_t proc, struct trainer *trainer) {
+        const struct record *record = &w.proc[proc].record;
+
+        for (uint32_t plan = TRACK_STEP; plan < TRACKS; plan++) {
+                const struct trace *trace = &record->trace[plan];
+
+                if (record->track_of[plan] == TRACK_OPERATION || trainer->known[plan] == trace->committed)
+                        continue;
+                if (trainer->known[plan] + 1 != trace->committed || !trace_has_results(trace))
+                        violate(RULE_RESTART, "member %llu has heard of step %llu of plan %u, and lacks %llu",
+                                (unsigned long long)trainer->id, (unsigned long long)trainer->known[plan],
+                                plan, (unsigned long long)trace->committed);
+                member_hear(proc, trainer, plan, trainer->generation, trace->committed);
+        }
 }
 
-/* Its rank's word, and what it says about the steps of each track. */
-static void speak(const struct trainer *trainer, struct word *word, struct word_step about[TRACKS]) {
-        *word = (struct word){ .told = true,
-                               .generation = trainer->generation.number,
-                               .orderly = trainer->orderly,
-                               .resumed = trainer->resumed,
-                               .ended = trainer->ended };
-        for (uint32_t track = TRACK_STEP; track < TRACKS; track++)
-                about[track] =
-                        (struct word_step){ .known = true,
-                                            .step = trainer->known[track],
-                                            .launched = trainer->done[track] ? 0 : trainer->item[track] };
+static void put_member(uint32_t proc, uint32_t index, struct report *report) {
+        struct trainer *trainer = &w.proc[proc].trainer[index];
+        struct record_member *place = record_find(&w.proc[proc].record, trainer->id);
+
+        catch_up(proc, trainer);
+        trainer->tag = place->behind ? (struct tag){ 0 } : report->history;
+        member_return(proc, index);
+        place->member = trainer->id;
+        report->member_of[report->n_members++] =
+                (struct report_member){ .request = wish_of(trainer->id, index, trainer->identity),
+                                        .tag = trainer->tag,
+                                        .rank = place->rank,
+                                        .slot = place->slot,
+                                        .id = place->id,
+                                        .in = true,
+                                        .behind = place->behind };
 }
 
-/* A trainer gets the results of a step that others have heard of, or it is behind. */
-static void catch_up(uint32_t proc, struct trainer *trainer, const struct word *word,
-                     const struct word_step about[TRACKS], uint32_t generation,
-                     const struct words_unit unit[TRACKS]) {
-        struct proc *p = &w.proc[proc];
+/* The arenas hold what the former run has left of the open step. */
+static void reopen(struct proc *p, uint32_t plan) {
+        struct local *local = &p->local[plan];
 
-        for (uint32_t track = TRACK_STEP; track < TRACKS; track++)
-                if (trainer->known[track] < unit[track].committed &&
-                    words_can_hear(word, &about[track], generation, &p->past[track], unit[track].committed,
-                                   w.items[track]))
-                        member_hear(proc, trainer, track, trainer->generation, unit[track].committed);
+        p->former[plan].serial = local->serial + 1;
+        *local = p->former[plan];
+        local->active = true;
+        local->cancelled = local->told = false;
+        local->tasks = 0;
+        local->generation = p->record.generation;
+        local->number = p->record.trace[plan].committed + 1;
 }
 
-static bool knows_all(const struct trainer *trainer, const struct words_unit unit[TRACKS]) {
-        for (uint32_t track = TRACK_STEP; track < TRACKS; track++)
-                if (trainer->known[track] < unit[track].committed)
+static void put_plan(struct proc *p, uint32_t plan, struct report *report) {
+        const struct trace *trace = &p->record.trace[plan];
+        uint32_t track = p->record.track_of[plan];
+
+        report->plan[report->n_plans++] = (struct report_plan){
+                .digest = 7 * plan, .ordinal = plan, .track = track, .before = p->record.before[plan]
+        };
+        report->committed[track] = trace->committed;
+        report->mark[track] = trace->committed + trace_is_open(trace);
+        report->prepared[track] = trace->committed + trace_is_prepared(trace);
+        p->steps[plan] = trace->committed;
+        if (trace_is_open(trace))
+                reopen(p, plan);
+}
+
+/* The tag of a state that has all of these steps. */
+static struct tag tag_of(const struct record *record, const struct report *report) {
+        struct tag tag = { .incarnation = 1,
+                           .term = record->generation.term,
+                           .generation = record->generation.number };
+
+        for (uint32_t track = TRACK_STEP; track < TRACKS; track++) {
+                tag.step += report->committed[track];
+                if (nodeset_count(report_set(report)) > 1)
+                        tag.plans += tag_plans(report->committed[track], track);
+        }
+        return tag.step > record->steps ? tag : record->history;
+}
+
+/* The node as the former run has left it, without its members. */
+static void put_node(struct proc *p, struct report *report) {
+        struct record *record = &p->record;
+
+        report_clear(report);
+        report->generation = record->generation;
+        report->world = record->world;
+        report->behind = record->unsynced;
+        report_name_nodes(report, set_of(&record->set), (struct nodeset){ 0 });
+        report->n_tracks = TRACKS;
+        memcpy(p->track_of, record->track_of, sizeof(p->track_of));
+        for (uint32_t track = 0; track < TRACKS; track++)
+                report->committed[track] = report->mark[track] = report->prepared[track] =
+                        record->committed[track];
+        for (uint32_t plan = TRACK_STEP; plan < TRACKS; plan++)
+                if (record->track_of[plan] != TRACK_OPERATION)
+                        put_plan(p, plan, report);
+        report->history = tag_of(record, report);
+}
+
+/* It knows the generation, or that one before after which nothing was void. */
+static bool is_current(const struct record *record, const struct trainer *trainer) {
+        return trainer->heard == record->generation.number ||
+               (record->resumed && trainer->heard + 1 == record->generation.number);
+}
+
+/* No step may have begun of which the results are not all there. */
+static bool is_clean(const struct report *report) {
+        for (uint32_t track = 0; track < report->n_tracks; track++)
+                if (report->mark[track] > report->prepared[track])
                         return false;
         return true;
 }
 
-static void put_member(uint32_t proc, uint32_t index, bool lacks, struct report *report) {
-        struct trainer *trainer = &w.proc[proc].trainer[index];
-
-        member_return(proc, index);
-        trainer->received = false; /* its word says so */
-        report->member_of[report->n_members++] =
-                (struct report_member){ .request = wish_of(trainer->id, index, trainer->identity),
-                                        .tag = trainer->tag,
-                                        .rank = trainer->rank,
-                                        .slot = trainer->slot,
-                                        .id = trainer->place,
-                                        .in = true,
-                                        .behind = trainer->behind || lacks };
+/* NULL: it asks for one like any new trainer. One that has not heard of its place has no secret to show. */
+static struct record_member *place_of(struct proc *p, const struct trainer *trainer) {
+        return trainer->heard > 0 ? record_find(&p->record, trainer->id) : NULL;
 }
 
-/* The units that are as the former run has left them. */
-static void put_units(uint32_t proc, const struct words_unit unit[TRACKS], struct report *report) {
-        struct proc *p = &w.proc[proc];
+/* Returns whether some members are back. */
+static bool find_returned(struct proc *p, bool *ret_whole) {
+        uint32_t n = 0;
 
-        memcpy(p->track_of, p->past_track, sizeof(p->track_of));
-        report->n_tracks = TRACKS;
-        for (uint32_t track = 0; track < TRACKS; track++)
-                report->committed[track] = report->mark[track] = report->prepared[track] =
-                        p->past_steps[track];
-        for (uint32_t track = 0; track < TRACKS; track++) {
-                uint32_t where = p->track_of[track];
+        *ret_whole = !p->record.ended;
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
+                struct trainer *trainer = &p->trainer[i];
 
-                if (track_is_step(track) && where == TRACK_OPERATION)
+                if (trainer->state != TRAINER_AWAY || !trainer->back || place_of(p, trainer) == NULL)
                         continue;
-                if (track_is_step(track))
-                        report->plan[report->n_plans++] =
-                                (struct report_plan){ .digest = 7 * track,
-                                                      .ordinal = track,
-                                                      .track = where,
-                                                      .before = p->past_before[track] };
-                report->committed[where] = unit[track].committed;
-                report->mark[where] = unit[track].committed + unit[track].opened;
-                report->prepared[where] = unit[track].committed + unit[track].prepared;
-                p->steps[track] = unit[track].committed;
-                if (!unit[track].opened)
-                        continue;
-                p->former[track].serial = p->local[track].serial + 1;
-                p->local[track] = p->former[track];
-                p->local[track].active = true;
-                p->local[track].cancelled = p->local[track].told = false;
-                p->local[track].tasks = 0;
-                p->local[track].generation = report->generation;
-                p->local[track].number = unit[track].committed + 1;
+                trainer->returns = true;
+                *ret_whole &= is_current(&p->record, trainer);
+                n++;
         }
+        *ret_whole &= n == p->record.n && (w.n_procs > 1 || n == p->record.world);
+        return n > 0;
 }
 
-/* Trainers that have told belong to the latest generation that one of them knows. The others ask for a place,
- * like any new one. */
+/* The members that are back have the places that the record says. */
 static void restore(uint32_t proc) {
         static struct report report;
-        struct word word[MAX_PROCS * MAX_TRAINERS] = { 0 };
-        struct word_step about[TRACKS][MAX_PROCS * MAX_TRAINERS] = { 0 };
-        struct words_unit unit[TRACKS] = { 0 };
         struct proc *p = &w.proc[proc];
-        struct trainer *latest = NULL;
-        struct tag tag = { 0 };
-        uint32_t n = 0, places[MAX_TRAINERS] = { 0 };
-        bool all = true, clean = true;
+        bool whole;
 
         p->awaits = false;
-        report_clear(&report);
-        for (uint32_t i = 0; i < MAX_TRAINERS; i++)
-                if (p->trainer[i].told && belongs(&p->trainer[i]) &&
-                    (latest == NULL || generation_compare(p->trainer[i].generation, latest->generation) > 0))
-                        latest = &p->trainer[i];
-        if (latest == NULL) {
+        if (!find_returned(p, &whole)) {
+                record_drop(proc);
                 truth_lost(proc);
+                report_clear(&report);
                 node_restore(&p->node, clock_of(p), &report);
                 return;
         }
-        report.generation = latest->generation;
-        report.world = latest->world;
-        for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
-                struct trainer *trainer = &p->trainer[i];
-                uint32_t place = w.n_procs == 1 ? trainer->rank : n;
-                struct word_step mine[TRACKS] = { 0 };
-
-                if (!trainer->told || !belongs(trainer) || trainer->world != latest->world ||
-                    trainer->generation.number + 1 < latest->generation.number)
-                        continue;
-                trainer->returns = true;
-                places[i] = place;
-                n++;
-                speak(trainer, &word[place], mine);
-                for (uint32_t track = 0; track < TRACKS; track++)
-                        about[track][place] = mine[track];
-                if (trainer->known[TRACK_OPERATION] > unit[TRACK_OPERATION].committed)
-                        unit[TRACK_OPERATION].committed = trainer->known[TRACK_OPERATION];
-                if (!trainer->behind && tag_compare(&trainer->tag, &tag) > 0)
-                        tag = trainer->tag;
-        }
-        if (w.n_procs == 1)
-                n = latest->world;
-        for (uint32_t track = TRACK_STEP; track < TRACKS; track++) {
-                unit[track] = words_unit(word, about[track], n, &p->past[track]);
-                clean &= !unit[track].opened || unit[track].prepared;
-        }
-        put_units(proc, unit, &report);
-        for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
-                struct trainer *trainer = &p->trainer[i];
-                struct word_step mine[TRACKS];
-
-                if (!trainer->returns)
-                        continue;
-                for (uint32_t track = 0; track < TRACKS; track++)
-                        mine[track] = about[track][places[i]];
-                catch_up(proc, trainer, &word[places[i]], mine, report.generation.number, unit);
-                if (!trainer->behind && knows_all(trainer, unit))
-                        trainer->tag = tag;
-                all &= knows_all(trainer, unit);
-                report.behind |= trainer->unsynced;
-                put_member(proc, i, !knows_all(trainer, unit), &report);
-        }
-        report.history = tag;
+        put_node(p, &report);
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++)
+                if (p->trainer[i].returns)
+                        put_member(proc, i, &report);
         p->former_world = report.world;
-        p->may_resume = w.n_procs == 1 && all && clean && words_all_here(word, n);
-        p->torn = report.torn = !all || !words_all_here(word, n);
-        truth_restored(proc, word, about, n, p->may_resume);
+        p->may_resume = w.n_procs == 1 && whole && is_clean(&report);
+        p->torn = report.torn = !whole;
+        truth_restored(proc, &report, p->may_resume);
         node_restore(&p->node, clock_of(p), &report);
+}
+
+static void hire_again(uint32_t proc, uint32_t index) {
+        struct trainer *trainer = &w.proc[proc].trainer[index];
+
+        member_hire(proc, index, trainer->identity, &trainer->tag, trainer->hash);
+}
+
+/* Whether a member may still come back into its place. */
+static bool is_missing(struct proc *p) {
+        for (uint32_t i = 0; i < p->record.n; i++) {
+                bool back = false;
+
+                for (uint32_t k = 0; k < MAX_TRAINERS; k++)
+                        back |= p->trainer[k].back && p->trainer[k].id == p->record.member[i].member;
+                if (!back)
+                        return true;
+        }
+        return false;
 }
 
 void restart_event(const struct event *event) {
@@ -309,28 +285,20 @@ void restart_event(const struct event *event) {
         struct trainer *trainer = &p->trainer[event->a % MAX_TRAINERS];
 
         if (event->kind == EVENT_RESTORE) {
-                if (p->node.origin == ORIGIN_AWAITED)
+                if (p->node.awaits)
                         restore(event->proc);
-                for (uint32_t i = 0; i < MAX_TRAINERS;
-                     i++) /* their place is of a generation that others do not know */
-                        if (p->trainer[i].state == TRAINER_AWAY && p->trainer[i].told)
-                                member_hire(event->proc, i, p->trainer[i].identity, &p->trainer[i].tag,
-                                            p->trainer[i].hash);
-                return;
+                for (uint32_t i = 0; i < MAX_TRAINERS; i++) /* the node is in a generation without them */
+                        if (p->trainer[i].state == TRAINER_AWAY && p->trainer[i].back)
+                                hire_again(event->proc, i);
+        } else if (trainer->state == TRAINER_AWAY) {
+                trainer->back = true;
+                if (p->late && p->node.world == 0 && place_of(p, trainer) != NULL)
+                        expect(event->proc);
+                if (!p->node.awaits || place_of(p, trainer) == NULL)
+                        hire_again(event->proc, event->a);
+                else if (!is_missing(p))
+                        at(0, EVENT_RESTORE, event->proc, 0, 0, 0);
         }
-        if (trainer->state != TRAINER_AWAY)
-                return;
-        trainer->told = true;
-        if (p->late && p->node.world == 0)
-                expect(event->proc);
-        if (p->node.origin != ORIGIN_AWAITED) {
-                member_hire(event->proc, event->a, trainer->identity, &trainer->tag, trainer->hash);
-                return;
-        }
-        for (uint32_t i = 0; i < MAX_TRAINERS; i++)
-                if (belongs(&p->trainer[i]) && !p->trainer[i].told)
-                        return;
-        at(0, EVENT_RESTORE, event->proc, 0, 0, 0);
 }
 
 /* Whether nothing is void in the generation that follows. */

@@ -187,10 +187,11 @@ static void kill_proc(uint32_t proc) {
 
         trace("%u is killed", proc);
         w.gentle &= !p->has_node;
-        p->node.origin = ORIGIN_OWN;
+        p->node.awaits = false;
         p->alive = p->stopped = false;
         p->epoch++;
         truth_lost(proc);
+        record_drop(proc);
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &p->trainer[i];
 
@@ -234,7 +235,7 @@ static void stop_proc(uint32_t proc) {
 static void restart_later(uint32_t proc, bool orderly) {
         w.gentle &= w.n_procs == 1;
         w.upgraded = orderly && w.n_procs == 1;
-        restart_down(proc, orderly);
+        restart_down(proc);
         heal_later(5 + rnd(40), EVENT_START, proc, 2, 0, 0);
 }
 
@@ -419,7 +420,6 @@ static void restart(const struct event *event) {
         struct proc *p = &w.proc[event->proc];
 
         proc_start(event->proc);
-        memset(p->trace, 0, sizeof(p->trace));
         for (uint32_t i = 0; i < MAX_TRAINERS; i++)
                 if (p->trainer[i].state != TRAINER_NONE)
                         member_hire(event->proc, i, p->trainer[i].identity, &p->trainer[i].tag,
@@ -467,8 +467,7 @@ void schedule_event(const struct event *event) {
 
 /* Plans the fault that leads to the phase in which the intended one shall strike. */
 static void plan_prelude(enum phase phase) {
-        static const enum fault to_cut[] = { FAULT_MEMBER_KILL },
-                                to_abort[] = { FAULT_NODE_KILL, FAULT_LINK };
+        static const enum fault to_abort[] = { FAULT_NODE_KILL, FAULT_LINK };
         struct plan_fault *fault = &w.fault[w.n_faults];
 
         if (phase == PHASE_HOLD || phase == PHASE_STOP) {
@@ -481,7 +480,9 @@ static void plan_prelude(enum phase phase) {
                 fault->fault = to_abort[rnd(2)];
         else if (phase == PHASE_CUT || phase == PHASE_FREEZE || phase == PHASE_VERDICT ||
                  (phase == PHASE_NEWGEN && rnd(2) == 0))
-                fault->fault = to_cut[0];
+                fault->fault = FAULT_MEMBER_KILL;
+        else if (phase == PHASE_RUN && rnd(4) == 0)
+                fault->fault = FAULT_UPGRADE; /* members have hardly heard of the generation that follows */
         else
                 return;
         fault->at = 200 + rnd(200);
@@ -550,6 +551,7 @@ static void make_procs(void) {
 
                 p->epoch = 0;
                 p->terms = 0;
+                record_drop(i);
                 p->coordinates = i == COORDINATOR;
                 proc_start(i);
                 for (uint32_t k = 0; k < MAX_TRAINERS; k++)
@@ -587,7 +589,6 @@ void schedule_make(uint64_t seed) {
         w.next_member = 0;
         memset(w.spares, 0, sizeof(w.spares));
         w.crowded = w.upgraded = false;
-        w.traced = rnd(4) != 0;
         w.coded = rnd(CODED) == 0;
         /* Each pair of phase and fault strikes such worlds as often as others. */
         w.agreed = seed / PAIRS % 2 == 1;

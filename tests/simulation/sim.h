@@ -11,7 +11,7 @@
 
 #include "rendezvous/machine/coordinator.h"
 #include "rendezvous/machine/node.h"
-#include "rendezvous/machine/words.h"
+#include "rendezvous/machine/trace.h"
 
 #define MAX_PROCS 8u
 #define MAX_TRAINERS 3u
@@ -140,18 +140,16 @@ struct trainer {
         bool behind, in, leaving;
         bool unsynced; /* was to synchronise with all others, and no step was committed since */
         struct generation generation;
-        uint32_t rank, world;
+        uint32_t heard;         /* number of the latest generation that it has heard of; 0: none */
         uint32_t script, line;  /* what it does now */
         uint32_t item[TRACKS];  /* next one to be ready */
         bool done[TRACKS];      /* the unit that it has given everything to is committed */
         uint64_t known[TRACKS]; /* units that it has heard to be committed */
         struct news news[TRACKS];
-        uint32_t slot;
-        uint64_t place;               /* the id of its place */
-        bool orderly, resumed, ended; /* see struct word */
-        bool told, returns;           /* AWAY: has said everything; and then: comes back into its place */
-        bool received;                /* has the source's state, which its node does not know yet */
-        uint32_t commits;             /* since the world was healed */
+        bool back;        /* AWAY: has connected to the daemon */
+        bool returns;     /* has come back into its place, and waits for the next generation */
+        bool received;    /* has the source's state, which its node does not know yet */
+        uint32_t commits; /* since the world was healed */
 };
 
 /* The daemon's part between machine, arenas and engine: one open unit of a track. */
@@ -164,8 +162,34 @@ struct local {
         uint64_t number, opened; /* opened: when */
         uint32_t members, ready[MAX_ITEMS];
         bool begun[MAX_ITEMS]; /* the data was touched */
+        bool written;          /* some member's memory may have been written to */
         bool reduced[MAX_ITEMS], fanned[MAX_ITEMS], good[MAX_ITEMS];
         uint32_t n_ready, offered[N_LANES], results[N_LANES], tasks;
+};
+
+struct record_member {
+        uint64_t member, id; /* id: of its place */
+        uint32_t rank, slot;
+        bool behind;
+};
+
+/* The node, as the journal of its daemon has it. It outlives the daemon, and is written before members hear
+ * of what it says. */
+struct record {
+        struct generation generation;
+        uint32_t world;     /* 0: the node is in no generation */
+        bool resumed;       /* nothing was void for members that entered the generation */
+        bool ended;         /* members know that it is at its end */
+        bool unsynced;      /* members were to synchronise, and no step was committed since */
+        uint64_t set;       /* nodes of the generation */
+        struct tag history; /* the largest one when members entered it, */
+        uint64_t steps;     /* and how many steps of all tracks were committed then */
+        uint32_t n;         /* of its members that belong to the generation */
+        struct record_member member[MAX_TRAINERS];
+        uint64_t committed[TRACKS]; /* of each track, as long as it is no plan's */
+        uint32_t track_of[TRACKS];  /* of each plan; TRACK_OPERATION: it has none */
+        uint64_t before[TRACKS];    /* units of that track before the plan's first step */
+        struct trace trace[TRACKS]; /* of each plan; numbers are those of its track */
 };
 
 struct proc {
@@ -173,18 +197,15 @@ struct proc {
         bool coordinates; /* the first one does */
         bool ending;      /* it will end when nothing is begun */
         bool expects;     /* started anew, with trainers on their way back */
-        bool awaits;      /* words of the trainers on their way back have not become a report */
-        bool late;        /* the node does not know that it is to wait for these trainers */
+        bool awaits;      /* the record has not become a report yet */
+        bool late;        /* the node does not know that there is one */
         bool may_resume;  /* nothing is void in the generation that follows, if all of them are in it */
         uint32_t former_world;
         struct generation whole; /* the latest one before which something was void for its members */
         bool torn, fresh;        /* members have heard of something void; some are new in the generation */
-        struct trace trace[TRACKS], past[TRACKS]; /* left to the next run; left by the former one */
-        uint32_t past_track[TRACKS];              /* the tracks that the former run's plans had, */
-        uint64_t past_before[TRACKS];             /* how many units the tracks had before these plans, */
-        uint64_t past_steps[TRACKS];              /* and the steps of tracks that were no plan's yet */
-        struct local former[TRACKS];
-        uint32_t epoch; /* counts starts */
+        struct record record;
+        struct local former[TRACKS]; /* of the former run: what its members' arenas hold */
+        uint32_t epoch;              /* counts starts */
         uint64_t wakes;
         uint64_t clock; /* by so much its own is ahead of the world's */
         uint64_t terms; /* kept on disk: the highest that it has begun */
@@ -235,7 +256,6 @@ struct plan_fault {
 struct world {
         uint64_t seed, rng, now;
         bool trace;
-        bool traced; /* daemons leave a trace to the next run */
         bool coded;  /* messages are bytes on their way */
         bool agreed; /* nodes agree on launches */
         bool wired;  /* over connections: messages come in order, and none is lost without a fault */
@@ -338,15 +358,21 @@ void member_hear(uint32_t proc, struct trainer *trainer, uint32_t track, struct 
                  uint64_t number);
 struct membership_request wish_of(uint64_t member, uint32_t index, uint64_t identity);
 
+/* record.c: writes the record. */
+void record_enter(uint32_t proc, const struct action *action, bool resumed);
+void record_end(uint32_t proc);  /* members are about to hear of a loss, or that something is void */
+void record_drop(uint32_t proc); /* the node is in no generation any more */
+void record_track(uint32_t proc, uint32_t plan); /* the plan has come to a track, or to none */
+void record_begin(uint32_t proc, uint32_t plan); /* the arenas of its next step are about to be written to */
+void record_done(uint32_t proc, uint32_t plan);
+void record_void(uint32_t proc, uint32_t plan);
+/* The unit is committed, and members are about to hear of it; heard: one has. */
+void record_commit(uint32_t proc, uint32_t unit, uint64_t number, bool heard);
+struct record_member *record_find(struct record *record, uint64_t member);
+
 /* restart.c */
-void restart_note_open(uint32_t proc, uint32_t track, uint64_t number);
-void restart_note_begun(uint32_t proc, uint32_t track);
-void restart_note_done(uint32_t proc, uint32_t track);
-void restart_note_void(uint32_t proc, uint32_t track);
-void restart_note_generation(uint32_t proc);
-void restart_note_track(uint32_t proc, uint32_t unit);
 bool restart_is_quiet(uint32_t proc);
-void restart_down(uint32_t proc, bool orderly);
+void restart_down(uint32_t proc);
 void restart_up(uint32_t proc);
 void restart_event(const struct event *event);
 bool restart_resumes(uint32_t proc);
@@ -388,10 +414,8 @@ void truth_hired(uint64_t member, uint64_t identity);
 void truth_gone(uint64_t member, uint32_t cause);                  /* the first cause counts */
 void truth_differs(struct generation generation, uint64_t number); /* members call different operations */
 void truth_loss(uint32_t proc, const struct action *action);
-/* Judges the words of a restarted node by a rule of its own: `resumes` and what the node goes on from must
- * agree with it. */
-void truth_restored(uint32_t proc, const struct word *word,
-                    struct word_step (*about)[MAX_PROCS * MAX_TRAINERS], uint32_t n, bool resumes);
+/* Judges what a restarted node reports, and whether its members go on as if nothing had happened. */
+void truth_restored(uint32_t proc, const struct report *report, bool resumes);
 void truth_restarted(uint32_t proc);
 void truth_resumed(uint32_t proc, bool resumed);
 void truth_entered(uint32_t proc, const struct action *action);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The true history of a world, kept apart from the machines' words, and the rules that are judged by it. */
+/* The true history of a world, kept apart from what machines say, and the rules that are judged by it. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,9 +37,17 @@ static struct {
         uint64_t committed, number[TRACKS];
 } heard[MAX_PROCS];
 
+/* The generation that members of a process were told last. */
+static struct {
+        struct generation generation;
+        uint32_t before;   /* number of the one before; 0: it does not concern members any more */
+        uint32_t world, n; /* n: of its members that are on this process */
+        bool over;         /* they were told of a loss in it, or that something is void */
+} told[MAX_PROCS];
+
 /* The steps that a restarted node should go on from, and whether nothing is void then. */
 static struct {
-        bool resumes, come;
+        bool come, resumes;
         uint64_t step[TRACKS];
 } restored[MAX_PROCS];
 
@@ -81,6 +89,7 @@ const char *const rule_names[N_RULES] = {
 
 void truth_reset(void) {
         memset(heard, 0, sizeof(heard));
+        memset(told, 0, sizeof(told));
         memset(interrupted, 0, sizeof(interrupted));
         memset(most_opened, 0, sizeof(most_opened));
         n_facts = n_served = n_voided = n_differs = 0;
@@ -180,6 +189,8 @@ void truth_restarted(uint32_t proc) {
 }
 
 void truth_lost(uint32_t proc) {
+        if (restored[proc].come && restored[proc].resumes && w.n_faults == 1)
+                violate(RULE_ONE_FAULT, "node %u begins anew, though all of its members are back", proc);
         restored[proc].come = false;
         heard[proc].survivor = false;
 }
@@ -221,6 +232,14 @@ void truth_generation(uint32_t proc, struct trainer *trainer, const struct actio
         if (f->entered == 0)
                 f->entered = w.now;
         compare_told(proc, f, action);
+        if (!generation_equal(told[proc].generation, action->generation)) {
+                told[proc].before = told[proc].generation.number;
+                told[proc].generation = action->generation;
+                told[proc].world = action->world;
+                told[proc].n = 0;
+                told[proc].over = false;
+        }
+        told[proc].n++;
         if (trainer->generation.number >= action->generation.number)
                 violate(RULE_GENERATION, "member %llu comes from generation %u into %u",
                         (unsigned long long)trainer->id, trainer->generation.number,
@@ -330,16 +349,18 @@ void truth_outcome(uint32_t proc, const struct action *action) {
 
         if (action->kind == ACTION_MISMATCH && !is_different(action))
                 violate(RULE_TRUE_SUM, "an operation that is the same everywhere is called different");
+        told[proc].over |= action->kind == ACTION_VOID;
+        w.proc[proc].torn |= action->kind == ACTION_VOID && local->written;
         if (action->kind == ACTION_VOID && track_is_step(action->track) && !local->empty)
                 note_void(action);
         if (action->kind != ACTION_COMMITTED || local->empty)
                 return;
         look_for_two_worlds(proc, local, action);
+        heard[proc].number[unit] = action->number;
         if (track_is_step(action->track)) {
                 for (uint32_t i = 0; i < MAX_TRAINERS; i++)
                         w.proc[proc].trainer[i].unsynced &= !w.proc[proc].trainer[i].in;
                 heard[proc].committed++;
-                heard[proc].number[unit] = action->number;
         }
         for (uint32_t item = 0; item < w.items[unit]; item++)
                 if (!local->good[item] || !local->fanned[item])
@@ -374,6 +395,7 @@ uint64_t truth_units_before(uint32_t proc, uint32_t plan) {
 }
 
 void truth_counted(uint32_t proc, uint32_t plan, uint64_t steps) {
+        heard[proc].number[plan] = track_on(&w.proc[proc], plan)->committed;
         if (steps > most_opened[plan])
                 violate(RULE_TRACK, "node %u counts %llu steps of plan %u, of which %llu were ever opened",
                         proc, (unsigned long long)steps, plan, (unsigned long long)most_opened[plan]);
@@ -490,6 +512,7 @@ void truth_loss(uint32_t proc, const struct action *action) {
                         violate(RULE_LOSS, "node %u interrupts generation %u again, or without a cause", proc,
                                 action->generation.number);
                 interrupted[proc] = action->generation;
+                told[proc].over |= action->loss.member != 0;
         }
         if (action->kind == ACTION_VOID && !action->behind && !known &&
             !w.proc[proc].local[unit_on(&w.proc[proc], action->track)].empty &&
@@ -498,90 +521,76 @@ void truth_loss(uint32_t proc, const struct action *action) {
                         action->generation.number);
 }
 
-/* Restarts, by the rule that daemons went by before there was one protocol for all of it, member by member.
- */
-static bool is_of(const struct word *word, uint32_t generation) {
-        return word->told && word->generation == generation;
+/* Restarts. */
+static bool is_begun(uint32_t proc, uint32_t plan) {
+        const struct local *former = &w.proc[proc].former[plan];
+
+        return former->active && former->written && former->number > heard[proc].number[plan];
 }
 
-static bool goes_on(const struct word *word, const struct word_step *about, uint32_t n,
-                    const struct trace *past, uint32_t items, uint32_t generation, uint64_t *ret_step) {
-        bool heard_all = true, orderly = true, launched = true;
-        uint64_t step = 0;
+/* All results of the step are in the arenas. */
+static bool is_there(uint32_t proc, uint32_t plan) {
+        const struct local *former = &w.proc[proc].former[plan];
+        bool there = is_begun(proc, plan) && !former->spoilt;
 
-        for (uint32_t i = 0; i < n; i++)
-                if (about[i].known && about[i].step > step)
-                        step = about[i].step;
-        step += past->known && past->done && past->step == step + 1;
-        for (uint32_t i = 0; i < n; i++) {
-                bool told = past->known && past->done && past->step == step && is_of(&word[i], generation) &&
-                            about[i].step + 1 == step && about[i].launched == items;
-
-                heard_all &= !about[i].known || about[i].step == step || told;
-                orderly &= is_of(&word[i], generation) && word[i].orderly;
-                launched &= is_of(&word[i], generation) && about[i].known && about[i].step == step &&
-                            about[i].launched > 0;
-        }
-        *ret_step = step;
-        return heard_all &&
-               (orderly || !launched ||
-                (past->known && (past->step < step + 1 || (past->step == step + 1 && !past->begun))));
+        for (uint32_t item = 0; item < w.items[plan]; item++)
+                there &= former->good[item] && former->fanned[item];
+        return there;
 }
 
-/* Forgets the steps that the former run told but that no returned member has heard. */
-static void forget_unheard(uint32_t proc, uint32_t track, const struct word *word,
-                           const struct word_step *about, uint32_t n) {
-        uint64_t step = 0;
+/* All members of the generation come back, and have not heard that it is over. */
+static bool is_whole(uint32_t proc) {
+        const struct proc *p = &w.proc[proc];
+        uint32_t n = 0;
 
-        for (uint32_t i = 0; i < n; i++)
-                if (word[i].told && about[i].step > step)
-                        step = about[i].step;
-        if (step >= heard[proc].number[track])
-                return;
-        heard[proc].committed -= heard[proc].number[track] - step;
-        heard[proc].number[track] = step;
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++)
+                n += p->trainer[i].returns && (p->trainer[i].heard == told[proc].generation.number ||
+                                               p->trainer[i].heard == told[proc].before);
+        return n == told[proc].n && (w.n_procs > 1 || n == told[proc].world) && !told[proc].over;
 }
 
-void truth_restored(uint32_t proc, const struct word *word,
-                    struct word_step (*about)[MAX_PROCS * MAX_TRAINERS], uint32_t n, bool resumes) {
-        uint32_t generation = words_generation(word, n);
-        bool expected = w.n_procs == 1, current = true, entered = true;
+void truth_restored(uint32_t proc, const struct report *report, bool resumes) {
+        const struct proc *p = &w.proc[proc];
+        bool whole = is_whole(proc), expected = whole && w.n_procs == 1;
 
-        for (uint32_t i = 0; i < n; i++) {
-                expected &= word[i].told && !word[i].ended && word[i].generation + 1 >= generation;
-                current &= is_of(&word[i], generation);
-                entered &= word[i].resumed || !is_of(&word[i], generation);
+        for (uint32_t unit = 0; unit < TRACKS; unit++) {
+                uint64_t committed = heard[proc].number[unit];
+
+                if (unit > 0 && p->track_of[unit] == TRACK_OPERATION)
+                        continue;
+                if (report->committed[p->track_of[unit]] != committed)
+                        violate(RULE_RESTART, "node %u goes on after unit %llu of %u, %llu were committed",
+                                proc, (unsigned long long)report->committed[p->track_of[unit]], unit,
+                                (unsigned long long)committed);
+                restored[proc].step[unit] = committed + is_there(proc, unit);
+                expected &= unit == 0 || !is_begun(proc, unit) || is_there(proc, unit);
+                if (unit > 0 && report->mark[p->track_of[unit]] != committed + is_begun(proc, unit))
+                        violate(RULE_RESTART, "node %u goes on as if step %llu of plan %u was %s", proc,
+                                (unsigned long long)committed + 1, unit,
+                                is_begun(proc, unit) ? "not begun" : "begun");
         }
-        expected &= current || entered;
-        for (uint32_t track = TRACK_STEP; track < TRACKS; track++) {
-                forget_unheard(proc, track, word, about[track], n);
-                expected &= goes_on(word, about[track], n, &w.proc[proc].past[track], w.items[track],
-                                    generation, &restored[proc].step[track]);
-        }
-        if (expected != resumes)
-                violate(RULE_RESTART, "node %u %s, by the words it %s", proc,
-                        resumes ? "resumes" : "does not resume", expected ? "should" : "should not");
+        if (!generation_equal(report->generation, told[proc].generation) || report->torn == whole ||
+            resumes != expected)
+                violate(RULE_RESTART, "node %u %s, and %s", proc, resumes ? "resumes" : "does not resume",
+                        expected ? "should" : "should not");
         restored[proc].come = w.n_procs == 1;
-        restored[proc].resumes = expected;
+        restored[proc].resumes = resumes;
 }
 
 /* Where nothing is called void, nothing that is not committed may have been begun; and what is committed is
- * what the words say. */
+ * what was. */
 void truth_resumed(uint32_t proc, bool resumed) {
-        for (uint32_t track = TRACK_STEP; track < TRACKS; track++) {
-                const struct local *former = &w.proc[proc].former[track];
-                uint64_t committed = track_on(&w.proc[proc], track)->committed;
+        for (uint32_t plan = TRACK_STEP; plan < TRACKS && restored[proc].come; plan++) {
+                uint64_t committed = track_on(&w.proc[proc], plan)->committed;
 
-                if (restored[proc].come && committed != restored[proc].step[track])
-                        violate(RULE_RESTART, "node %u goes on after step %llu, the words say %llu", proc,
-                                (unsigned long long)committed,
-                                (unsigned long long)restored[proc].step[track]);
-                for (uint32_t item = 0; item < w.items[track] && resumed; item++)
-                        if (former->active && former->begun[item] && former->number > committed)
-                                violate(RULE_TRUE_SUM,
-                                        "node %u goes on with arenas of which item %u was begun", proc, item);
+                if (w.proc[proc].track_of[plan] != TRACK_OPERATION && committed != restored[proc].step[plan])
+                        violate(RULE_RESTART, "node %u goes on after step %llu, which should be %llu", proc,
+                                (unsigned long long)committed, (unsigned long long)restored[proc].step[plan]);
+                if (resumed && is_begun(proc, plan))
+                        violate(RULE_TRUE_SUM, "node %u goes on with arenas of which a part was begun", proc);
         }
         restored[proc].come = false;
+        told[proc].before *= resumed;
         w.upgraded &= resumed;
 }
 

@@ -30,6 +30,10 @@ static inline struct journal_plan *add(struct journal *journal) {
         return journal_add(journal, &key, MOST);
 }
 
+static inline struct journal_plan *find(struct journal *journal) {
+        return journal_find(journal, &key);
+}
+
 /* The measured values of a bucket: `value`, and one and two more of the ranks. The second rank has `count`
  * values that are not finite. */
 static inline void keep(struct journal_plan *plan, uint32_t b, double value, uint64_t count,
@@ -63,14 +67,41 @@ static inline struct journal *next_daemon(void) {
         return next;
 }
 
-/* The step that this plan has opened last, as the next daemon would read it. */
-static inline struct trace left(const struct journal_key *which, uint32_t generation) {
+/* The steps of this plan, as the next daemon would read them. */
+static inline struct trace left(const struct journal_key *which) {
         copy_file();
         struct journal *next = next_daemon();
-        struct trace trace = journal_trace(journal_add(next, which, MOST), generation, WORLD);
+        struct trace trace = journal_trace(journal_find(next, which));
 
         journal_close(next);
         return trace;
+}
+
+/* A job with one member, and the rank of that one in the generation. */
+static inline void put_generation(struct journal_job *job, uint32_t number, uint32_t rank) {
+        struct journal_generation *made = journal_begin_generation(job);
+
+        made->world = MOST;
+        made->operations.number = 10 * number;
+        made->n_members = made->n_tracks = 1;
+        made->member[0] = (struct journal_member){
+                .id = 9, .secret.byte = { 1, 2, 3 }, .rank = rank, .min_world = 1, .max_world = MOST
+        };
+        made->track[0] = (struct journal_track){ .plan = 5, .track = TRACK_STEP, .before = number };
+        journal_enter(job, (struct generation){ .term = 5, .number = number, .nonce = 9 });
+}
+
+static const struct journal_about about = { .incarnation = 7, .token.byte = { 4 }, .cluster = true };
+static const struct sha256 secret = { .byte = { 1, 2, 3 } };
+
+static inline struct journal_job *add_job(struct journal *journal, const char *name) {
+        return journal_add_job(journal, 1000, name, &about, MOST);
+}
+
+static inline struct journal_job *find_job(struct journal *journal) {
+        uint32_t at;
+
+        return journal_find_member(journal, 1000, "job", &secret, &at);
 }
 
 static int set_up(void **state) {

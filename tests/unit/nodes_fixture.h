@@ -17,6 +17,7 @@
 #include "coordinating.h"
 #include "entries.h"
 #include "fake_engine.h"
+#include "former.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
@@ -860,6 +861,7 @@ static void setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
                 users_new(limits, &station->accounts);
                 config.accounts = station->accounts;
                 assert_int_equal(jobs_new(&config, &station->jobs), 0);
+                former_journal(station->jobs);
                 backend.owner = station->jobs;
                 assert_int_equal(backend_host.open(&backend, &station->backend), 0);
                 station->jobs->config.backend = station->jobs->config.staging = station->backend;

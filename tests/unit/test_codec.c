@@ -127,9 +127,7 @@ TEST_WITH(unknown_types_and_large_payloads_are_refused, setup, teardown) {
 
 TEST_WITH(instance_0_is_not_none, setup, teardown) {
         Wire__Join join = WIRE__JOIN__INIT;
-        Wire__Rejoin rejoin = WIRE__REJOIN__INIT;
         const Wire__Join *got;
-        const Wire__Rejoin *back;
 
         got = through(WIRE__MESSAGE_TYPE__JOIN, &join);
         assert_true(got && !got->has_instance);
@@ -139,9 +137,6 @@ TEST_WITH(instance_0_is_not_none, setup, teardown) {
         join.instance = UINT64_MAX;
         got = through(WIRE__MESSAGE_TYPE__JOIN, &join);
         assert_true(got && got->instance == UINT64_MAX);
-        rejoin.has_instance = true;
-        back = through(WIRE__MESSAGE_TYPE__REJOIN, &rejoin);
-        assert_true(back && back->has_instance && back->instance == 0);
 }
 
 TEST_WITH(strings_are_bounded_utf8, setup, teardown) {

@@ -5,6 +5,7 @@
  * malloc.
  */
 #include "fixed_fixture.h"
+#include "former.h"
 #include "tests.h"
 
 #include <malloc.h>
@@ -13,7 +14,7 @@
 #include "job/rejoin.h"
 #include "rendezvous/machine/coordinator.h"
 
-#define SMALL 17408u /* bytes: more than a forming job of two members takes */
+#define SMALL 24576u /* bytes: more than a forming job of two members takes */
 #define SLACK 32u    /* what an allocator rounds up to, at most */
 #define STEP 256u    /* by which a quota is raised until it is enough */
 
@@ -189,27 +190,35 @@ JOB_TEST(each_plan_is_refused_that_does_not_fit) {
         assert_heard("bucket 0;bucket 1;committed 1;");
 }
 
+static struct job_join former_join(struct fixture *f, uint32_t world) {
+        return (struct job_join){ .name = "j",
+                                  .uid = 1000,
+                                  .pid = getpid(),
+                                  .program = "t",
+                                  .token = &f->token,
+                                  .owner = f,
+                                  .owner_members = &f->members,
+                                  .membership = { .min_world = world, .max_world = world } };
+}
+
 /* The first member that comes back brings all places of the former job. */
 static int come_back(struct fixture *f, uint32_t world) {
-        struct job_rejoin rejoin = {
-                .join = { .name = "j",
-                          .uid = 1000,
-                          .pid = getpid(),
-                          .program = "t",
-                          .token = &f->token,
-                          .owner = f,
-                          .owner_members = &f->members,
-                          .membership = { .min_world = world, .max_world = world } },
-                .said.word.generation = 1,
-                .world = world,
-                .stable = 1,
-        };
+        struct job_rejoin rejoin = { .join = former_join(f, world),
+                                     .secret = former_secret(0),
+                                     .generation = 1 };
         struct member *member;
 
         return jobs_rejoin(f->jobs, &rejoin, &member, &f->refusal);
 }
 
+static void leave_job(struct fixture *f, uint32_t world) {
+        const struct job_join join = former_join(f, world);
+
+        former_job(f->jobs, &join, 1, world, 0);
+}
+
 TEST(a_return_is_refused_that_does_not_fit) {
+        leave_job(f, MEMBERS);
         int64_t bytes = allocated, before_blocks = blocks;
         unsigned refused = 0;
         int r;
@@ -231,6 +240,7 @@ TEST(a_return_is_refused_that_does_not_fit) {
 /* A newcomer has joined before the job returns. If the job cannot be taken back, the newcomer is refused with
  * it. */
 static void refuse_return(struct fixture *f, uint32_t world) {
+        leave_job(f, world);
         int64_t bytes = allocated, before_blocks = blocks;
         unsigned refused = 0;
         int r;
@@ -245,8 +255,7 @@ static void refuse_return(struct fixture *f, uint32_t world) {
                 assert_int_equal(r, WIRE__CODE__QUOTA);
                 limit(f, SMALL);
                 assert_false(list_empty(&f->jobs->list));
-                assert_int_equal(list_entry(f->jobs->list.next, struct job, link)->machine.node.origin,
-                                 ORIGIN_OWN);
+                assert_false(list_entry(f->jobs->list.next, struct job, link)->machine.node.awaits);
                 pass(f);
                 assert_heard("refused 1 7 25;");
                 assert_true(list_empty(&f->members));

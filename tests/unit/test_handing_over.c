@@ -2,10 +2,18 @@
 /* A job that is handed from one daemon to the next: what the first leaves alone, and who comes to the second
  * in which order. */
 #include "elastic_fixture.h"
+#include "former.h"
 #include "tests.h"
 
 #include "job/rejoin.h"
 #include "job/restart/takeover.h"
+
+/* The next daemon finds them in the journal. */
+static int setup_kept(void **state) {
+        setup(state);
+        former_journal(((struct fixture *)*state)->jobs);
+        return 0;
+}
 
 static void all_return(struct fixture *f, uint32_t world) {
         for (uint32_t rank = 0; rank < world; rank++)
@@ -23,7 +31,7 @@ static int teardown_left(void **state) {
         return close_jobs(f);
 }
 
-#define TEST(name) TEST_OF(name, struct fixture *f, setup, teardown_left)
+#define TEST(name) TEST_OF(name, struct fixture *f, setup_kept, teardown_left)
 
 /* No bucket of it had been begun when the daemon was told to stop, so none must be: the next daemon relies on
  * that. */
@@ -104,13 +112,9 @@ JOB_TEST(who_is_too_few_then_hears_it) {
 /* A survivor may stay for long, and meanwhile the name may belong to another job. The journal must speak of
  * that one only. */
 JOB_TEST(a_job_that_is_lost_is_not_in_the_journal) {
-        char path[] = "/tmp/gradsync-lost.XXXXXX", error[512];
         struct job_join wish = elastic(f);
-        int fd = mkstemp(path);
 
-        assert_int_equal(journal_open(path, &f->jobs->journal, error, sizeof(error)), 0);
-        unlink(path);
-        close(fd);
+        former_journal(f->jobs);
         wish.membership.max_world = 2;
         wish.membership.grace = 0;
         for (unsigned i = 0; i < 2; i++)
@@ -126,20 +130,22 @@ JOB_TEST(a_job_that_is_lost_is_not_in_the_journal) {
         assert_true(plan == NULL || plan->kept == NULL);
 }
 
-/* A member of generation 3, as it tells the next daemon. */
-static struct member *come_back(struct fixture *f, uint32_t rank, uint32_t max_world, bool history) {
-        struct job_rejoin rejoin = {
-                .join = elastic(f),
-                .said = { .word.generation = 3, .history = history },
-                .world = 2,
-                .stable = 1 + rank,
-                .wait = 3600 * USEC_PER_SEC,
-        };
+/* The former daemon had a job of two members in generation 3. */
+static void leave_job(struct fixture *f, uint32_t max_world) {
+        struct job_join wish = elastic(f);
+
+        wish.membership.max_world = max_world;
+        former_state(former_job(f->jobs, &wish, 3, 2, 0));
+}
+
+static struct member *come_back(struct fixture *f, uint32_t rank) {
+        struct job_rejoin rejoin = { .join = elastic(f),
+                                     .secret = former_secret(rank),
+                                     .generation = 3,
+                                     .wait = 3600 * USEC_PER_SEC };
         struct member *member;
 
         rejoin.join.returns = true;
-        rejoin.join.membership.max_world = max_world;
-        rejoin.join.membership.rank = rejoin.join.membership.slot = rank;
         assert_int_equal(jobs_rejoin(f->jobs, &rejoin, &member, &f->refusal), 0);
         f->member[rank] = member;
         return member;
@@ -149,11 +155,12 @@ static struct member *come_back(struct fixture *f, uint32_t rank, uint32_t max_w
 JOB_TEST(who_came_too_early_is_turned_away) {
         struct job_join fresh = elastic(f);
 
+        leave_job(f, 2);
         assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
-        come_back(f, 0, 2, true);
+        come_back(f, 0);
         assert_heard("refused 0 7 20;");
-        assert_int_equal(takeover_told(f->member[0], 40, &f->refusal), 0);
-        assert_int_equal(takeover_told(come_back(f, 1, 2, true), 40, &f->refusal), 0);
+        assert_int_equal(takeover_told(f->member[0], 0, 40, &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 1), 0, 40, &f->refusal), 0);
         pass(f);
         assert_heard("resumed 0;resumed 1;");
 }
@@ -163,12 +170,13 @@ JOB_TEST(who_came_too_early_waits) {
         struct job_join fresh = elastic(f);
         struct member *waits;
 
+        leave_job(f, 3);
         assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
         waits = newest(f);
-        assert_int_equal(takeover_told(come_back(f, 0, 3, true), 40, &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 0), 0, 40, &f->refusal), 0);
         assert_int_equal(member_check(waits, &f->refusal), WIRE__CODE__STATE);
         assert_non_null(strstr(f->refusal.text, "has no place in it yet; wait for the answer to its join"));
-        assert_int_equal(takeover_told(come_back(f, 1, 3, true), 40, &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 1), 0, 40, &f->refusal), 0);
         pass(f);
         assert_heard("generation 4 0;generation 4 1;joined 2;");
 }
@@ -177,38 +185,42 @@ JOB_TEST(who_came_too_early_waits) {
 JOB_TEST(however_many_come_too_early) {
         struct job_join fresh = elastic(f);
 
+        leave_job(f, 3);
         assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
-        assert_int_equal(takeover_told(come_back(f, 0, 3, true), 40, &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 0), 0, 40, &f->refusal), 0);
         for (unsigned i = 0; i < 15; i++)
                 assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
-        assert_int_equal(takeover_told(come_back(f, 1, 3, true), 40, &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 1), 0, 40, &f->refusal), 0);
         pass(f);
         assert_non_null(strstr(heard, "generation 4 0;generation 4 1;joined 2;"));
 }
 
 /* The daemon no longer waits for members that are missing. */
 JOB_TEST(a_member_that_is_back_has_time_to_tell) {
-        struct member *first = come_back(f, 0, 2, true);
+        leave_job(f, 2);
+        struct member *first = come_back(f, 0);
         struct job *job = first->job;
 
-        assert_int_equal(takeover_told(first, 40, &f->refusal), 0);
+        assert_int_equal(takeover_told(first, 0, 40, &f->refusal), 0);
         job->takeover->deadline = clock_now();
-        come_back(f, 1, 2, true);
+        come_back(f, 1);
         rejoin_check(job, clock_now());
         assert_heard("");
         rejoin_check(job, clock_now() + 60 * USEC_PER_SEC);
         assert_heard("evict 1;");
-        assert_int_equal(takeover_told(f->member[1], 40, &f->refusal), 0);
+        assert_int_equal(takeover_told(f->member[1], 0, 40, &f->refusal), 0);
 }
 
 /* One came back, a new process took the other place, and then the first was lost before the new one had its
  * state. */
 JOB_TEST(nobody_has_a_state_any_more) {
         struct job_join fresh = elastic(f);
-        struct member *old = come_back(f, 0, 2, true);
+
+        leave_job(f, 2);
+        struct member *old = come_back(f, 0);
 
         fresh.membership.max_world = 2;
-        assert_int_equal(takeover_told(old, 40, &f->refusal), 0);
+        assert_int_equal(takeover_told(old, 0, 40, &f->refusal), 0);
         assert_true(takeover_forget(old->job, 1));
         assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
         pass(f);
@@ -217,28 +229,4 @@ JOB_TEST(nobody_has_a_state_any_more) {
         assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
         pass(f);
         assert_heard("refused 0 7 35;lost 0;");
-}
-
-/* The claims of a member concern its own job alone. */
-JOB_TEST(a_claimed_id_is_nothing_to_other_jobs) {
-        struct job_rejoin rejoin = { .join = elastic(f),
-                                     .said.word.generation = 3,
-                                     .world = 2,
-                                     .stable = (UINT64_C(1) << 48) - 1,
-                                     .wait = 3600 * USEC_PER_SEC };
-        struct job_join other = elastic(f);
-        struct member *claims;
-
-        assert_int_equal(jobs_rejoin(f->jobs, &rejoin, &claims, &f->refusal), 0);
-        other.name = "other";
-        other.uid = 1001;
-        assert_int_equal(jobs_join(f->jobs, &other, &f->refusal), 0);
-        assert_int_equal(jobs_join(f->jobs, &other, &f->refusal), 0);
-        pass(f);
-        assert_heard("joined 0;joined 1;");
-        assert_true(f->member[1]->stable < 100);
-        other = elastic(f);
-        assert_int_equal(jobs_join(f->jobs, &other, &f->refusal), 0);
-        assert_true(member_id_count(newest(f)->id) < 100);
-        assert_true(takeover_forget(claims->job, 1));
 }

@@ -10,67 +10,64 @@
 
 #define HEADER 72u /* bytes before the first slot */
 
-static void done(struct journal_plan *plan, uint32_t b, double value, const uint8_t *unused) {
-        journal_begin(plan, b);
+static void done(struct journal_plan *plan, uint64_t step, uint32_t b, double value, const uint8_t *unused) {
+        journal_begin(plan, step, WORLD, b);
         keep(plan, b, value, b, unused);
 }
 
-/* A step is open that nothing was begun of, or some, or all. */
-enum extent { UNKNOWN, OTHER, UNTOUCHED, BEGUN, DONE };
+/* Of the step after the committed ones; or all results of the last one are there. */
+enum extent { UNTOUCHED, HAS_RESULTS, BEGUN, DONE };
 
-static enum extent extent(uint32_t generation, uint64_t step) {
-        const struct trace trace = left(&key, generation);
+static enum extent extent(uint64_t committed) {
+        const struct trace trace = left(&key);
 
-        return !trace.known         ? UNKNOWN
-               : trace.step != step ? OTHER
-               : trace.done         ? DONE
-               : trace.begun        ? BEGUN
-                                    : UNTOUCHED;
+        assert_int_equal(trace.committed, committed);
+        return trace_is_prepared(&trace)   ? DONE
+               : trace_is_open(&trace)     ? BEGUN
+               : trace_has_results(&trace) ? HAS_RESULTS
+                                           : UNTOUCHED;
 }
 
 TEST(marks_tell_how_far_a_step_was) {
         struct journal_plan *plan = add(ours);
 
-        assert_int_equal(extent(1, 1), UNKNOWN); /* it is in no generation yet */
-        journal_generation(plan, 3, WORLD);
-        assert_int_equal(extent(3, 1), OTHER);
-        assert_int_equal(extent(2, 1), UNKNOWN);
-        journal_step(plan, 1);
-        assert_int_equal(extent(3, 1), UNTOUCHED);
-        journal_begin(plan, 0);
-        assert_int_equal(extent(3, 1), BEGUN);
+        assert_int_equal(extent(0), UNTOUCHED);
+        journal_begin(plan, 1, WORLD, 0);
+        assert_int_equal(extent(0), BEGUN);
         for (uint32_t b = 0; b < BUCKETS; b++)
-                done(plan, b, b, NULL);
-        assert_int_equal(extent(3, 1), DONE);
-        assert_int_equal(extent(3, 2), OTHER);
-        journal_step(plan, 2);
-        assert_int_equal(extent(3, 1), OTHER);
-        done(plan, 0, 1, NULL);
-        journal_step(plan, 0); /* void */
-        assert_int_equal(extent(3, 2), OTHER);
-        journal_generation(plan, 4, WORLD);
-        assert_int_equal(extent(3, 2), UNKNOWN);
-        assert_int_equal(extent(4, 2), OTHER);
+                done(plan, 1, b, b, NULL);
+        assert_int_equal(extent(0), DONE);
+        journal_commit(plan, 1);
+        assert_int_equal(extent(1), HAS_RESULTS);
+        journal_void(plan, 2); /* it was not begun */
+        assert_int_equal(extent(1), HAS_RESULTS);
+        done(plan, 2, 0, 1, NULL);
+        assert_int_equal(extent(1), BEGUN);
+        journal_void(plan, 2);
+        assert_int_equal(extent(1), UNTOUCHED);
+        add(ours); /* a new plan of that name */
+        assert_int_equal(extent(0), UNTOUCHED);
 }
 
 /* With the marks of a committed step the next one would count as committed from its first moment on, and its
- * arenas as averages. The bug planted: journal_step() does not clear the marks. */
+ * arenas as averages. The bug planted: journal_begin() does not clear the marks. */
 TEST(a_step_has_no_marks_of_the_one_before) {
         struct journal_plan *plan = add(ours);
 
-        journal_generation(plan, 1, WORLD);
         for (uint64_t step = 1; step <= 3; step++) {
-                journal_step(plan, step);
                 for (uint32_t b = 0; b < BUCKETS; b++) {
-                        assert_int_equal(extent(1, step), b == 0 ? UNTOUCHED : BEGUN);
-                        done(plan, b, b, NULL);
+                        assert_int_equal(extent(step - 1), b > 0       ? BEGUN
+                                                           : step == 1 ? UNTOUCHED
+                                                                       : HAS_RESULTS);
+                        done(plan, step, b, b, NULL);
                 }
-                assert_int_equal(extent(1, step), DONE);
+                assert_int_equal(extent(step - 1), DONE);
+                journal_commit(plan, step);
         }
-        journal_step(plan, 4);
-        done(plan, 0, 1, NULL);
-        journal_step(plan, 4); /* void, and tried again */
-        assert_int_equal(extent(1, 4), UNTOUCHED);
+        done(plan, 4, 0, 1, NULL);
+        journal_void(plan, 4);
+        journal_begin(plan, 4, WORLD, 1); /* tried again */
+        assert_int_equal(extent(3), BEGUN);
 }
 
 static void assert_result(const struct journal_plan *plan, uint32_t b, const uint8_t *map) {
@@ -93,13 +90,11 @@ TEST(results_come_back) {
         struct journal_plan *plan = add(ours);
         const uint8_t maps[BUCKETS][3] = { { 0xff, 0x01 }, { 0x01 }, { 0xab, 0xcd, 0x0e } };
 
-        journal_generation(plan, 1, WORLD);
-        journal_step(plan, 1);
         for (uint32_t b = 0; b < BUCKETS; b++)
-                done(plan, b, 10.0 * b, b == 1 ? NULL : maps[b]);
+                done(plan, 1, b, 10.0 * b, b == 1 ? NULL : maps[b]);
         copy_file();
         struct journal *next = next_daemon();
-        const struct journal_plan *found = add(next);
+        const struct journal_plan *found = find(next);
         for (uint32_t b = 0; b < BUCKETS; b++)
                 assert_result(found, b, b == 1 ? NULL : maps[b]);
         journal_close(next);
@@ -108,36 +103,48 @@ TEST(results_come_back) {
 TEST(only_the_same_plan_is_found) {
         struct journal_key other[] = { key, key, key, key, key, key };
 
-        journal_generation(add(ours), 1, WORLD);
+        journal_commit(add(ours), 3);
         other[0].uid++;
         other[1].job = "jobs";
         other[2].incarnation++;
         other[3].plan++;
         other[4].params++;
         other[5].buckets++;
-        assert_true(left(&key, 1).known);
-        for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
-                assert_false(left(&other[i], 1).known);
+        assert_int_equal(left(&key).committed, 3);
+        for (size_t i = 0; i < 4; i++)
+                assert_int_equal(left(&other[i]).committed, 0);
         copy_file();
         struct journal *next = next_daemon();
-        struct journal_plan *plan = add(next);
-        assert_true(journal_trace(plan, 1, WORLD).known);
-        assert_false(journal_trace(plan, 1, WORLD + 1).known);
-        assert_ptr_not_equal(add(next), plan); /* that one has been asked for */
+        const struct journal_plan *plan = find(next);
+        assert_int_equal(journal_trace(plan).committed, 3);
+        assert_true(journal_fits(plan, &key, MOST));
+        assert_false(journal_fits(plan, &other[4], MOST));
+        assert_false(journal_fits(plan, &other[5], MOST));
+        assert_false(journal_fits(plan, &key, MOST - 1));
         journal_close(next);
 }
 
-/* A plan that comes back in another shape has nothing to go on from, and the old slot is free. */
-TEST(another_shape_takes_the_place_of_the_old_one) {
-        struct journal_key other = key;
+/* A new plan has nothing of a former one of that name. */
+TEST(a_new_plan_takes_the_place_of_the_old_one) {
+        journal_commit(add(ours), 3);
+        assert_int_equal(journal_trace(add(ours)).committed, 0);
+        assert_int_equal(left(&key).committed, 0);
+}
 
-        journal_generation(add(ours), 1, WORLD);
-        copy_file();
-        struct journal *next = next_daemon();
-        other.params--;
-        assert_false(journal_trace(journal_add(next, &other, MOST), 1, WORLD).known);
-        assert_false(journal_trace(add(next), 1, WORLD).known);
-        journal_close(next);
+/* The rest is for others. */
+TEST(a_uid_has_a_share) {
+        struct journal_key other = key;
+        unsigned n = 0;
+
+        other.params = 65536;
+        other.buckets = 1024;
+        while (journal_add(ours, &other, 256) != NULL && n < 100) {
+                other.plan++;
+                n++;
+        }
+        assert_in_range(n, 2, 8);
+        other.uid++;
+        assert_non_null(journal_add(ours, &other, 256));
 }
 
 /* The members of a job may still be on their way back when the daemon is killed once more. */
@@ -145,25 +152,26 @@ TEST(it_outlives_several_daemons) {
         struct journal_key other = key;
 
         other.plan++;
-        journal_generation(add(ours), 1, WORLD);
-        journal_generation(journal_add(ours, &other, MOST), 1, WORLD);
+        journal_commit(add(ours), 3);
+        journal_commit(journal_add(ours, &other, MOST), 3);
         for (unsigned daemon = 0; daemon < 3; daemon++) {
                 ours = journal_close(ours);
                 assert_int_equal(journal_open(path, &ours, said, sizeof(said)), 0);
-                assert_true(journal_trace(add(ours), 1, WORLD).known);
+                assert_int_equal(journal_trace(find(ours)).committed, 3);
         }
+        journal_take(ours, find(ours));
         journal_sweep(ours); /* no process has asked for the other plan */
-        assert_true(left(&key, 1).known);
-        assert_false(left(&other, 1).known);
+        assert_int_equal(left(&key).committed, 3);
+        assert_int_equal(left(&other).committed, 0);
         journal_sweep(NULL);
 }
 
-/* A bit of each byte turned over: never a commit, and nothing beyond the file is read. */
+/* A bit of each byte turned over: nothing beyond the file is read, and no step is called done. */
 TEST(damage_is_found_out) {
         uint64_t bytes = HEADER + journal_bytes(&key, MOST);
         unsigned unknown = 0;
 
-        journal_generation(add(ours), 1, WORLD);
+        journal_commit(add(ours), 3);
         for (uint64_t at = 0; at < bytes; at++) {
                 uint8_t is;
 
@@ -174,22 +182,25 @@ TEST(damage_is_found_out) {
                 assert_int_equal(pwrite(fd, &is, 1, (off_t)at), 1);
                 close(fd);
                 struct journal *next = next_daemon();
-                struct journal_plan *plan = add(next);
-                struct trace trace = journal_trace(plan, 1, WORLD);
+                struct journal_plan *plan = find(next);
+                if (plan == NULL)
+                        plan = add(next);
+                struct trace trace = journal_trace(plan);
                 struct backend_result result;
                 const uint8_t *unused;
 
                 assert_non_null(plan);
                 assert_false(trace.done);
-                unknown += !trace.known;
-                for (uint32_t b = 0; b < BUCKETS && trace.known; b++)
+                unknown += trace.committed == 0;
+                for (uint32_t b = 0; b < BUCKETS; b++)
                         journal_result(plan, b, bucket[b].first, &result, &unused);
-                journal_generation(plan, 2, WORLD);
-                assert_true(journal_trace(plan, 2, WORLD).known);
+                journal_begin(plan, trace.committed + 1, WORLD, 0);
+                trace = journal_trace(plan);
+                assert_true(trace_is_open(&trace));
                 journal_close(next);
         }
         assert_true(unknown > 80); /* the head of the file and that of the slot are checked */
-        assert_int_equal(extent(1, 0), UNTOUCHED);
+        assert_int_equal(extent(3), UNTOUCHED);
 }
 
 /* Checks that the content is dropped, and a sentence says so, if these bytes of the file are others. */
@@ -207,14 +218,14 @@ static void assert_dropped(off_t at, const void *bytes, size_t n) {
         assert_int_equal(journal_open(copy, &next, said, sizeof(said)), 1);
         assert_non_null(strstr(said, copy));
         assert_non_null(strstr(said, "is ignored"));
-        assert_false(journal_trace(add(next), 1, WORLD).known);
+        assert_null(find(next));
         journal_close(next);
         assert_int_equal(journal_open(copy, &next, said, sizeof(said)), 0);
         journal_close(next);
 }
 
 TEST(another_kind_of_file_is_made_empty) {
-        journal_generation(add(ours), 1, WORLD);
+        journal_commit(add(ours), 3);
         assert_dropped(0, "something", 8);
         assert_dropped(8, "\xff", 1);  /* the version */
         assert_dropped(12, "\x01", 1); /* the size of a slot's head */
@@ -225,133 +236,182 @@ TEST(another_kind_of_file_is_made_empty) {
 TEST(slots_beyond_the_end_of_the_file_are_dropped) {
         uint64_t end = UINT64_MAX / 2;
 
-        journal_generation(add(ours), 1, WORLD);
+        journal_commit(add(ours), 3);
         copy_file();
         int fd = open(copy, O_RDWR);
         assert_int_equal(pwrite(fd, &end, sizeof(end), HEADER - sizeof(end)), sizeof(end));
         close(fd);
         struct journal *next = next_daemon();
-        assert_false(journal_trace(add(next), 1, WORLD).known);
+        assert_null(find(next));
         journal_close(next);
-}
-
-static struct journal_place place_in(uint32_t generation, uint32_t n_ranks) {
-        struct journal_place place = { .generation = { .term = 5, .number = generation, .nonce = 9 },
-                                       .world = 2 * n_ranks,
-                                       .n_ranks = n_ranks,
-                                       .n_tracks = 2 };
-
-        for (uint32_t i = 0; i < n_ranks; i++)
-                place.rank[i] = 2 * i;
-        for (uint32_t i = 0; i < 2; i++)
-                place.track[i] =
-                        (struct journal_track){ .plan = i, .track = TRACK_STEP + i, .before = 10 * i };
-        return place;
 }
 
 /* The job, as the next daemon finds it; to be closed. */
 static struct journal_job *job_left(struct journal **ret) {
         copy_file();
         *ret = next_daemon();
-        return journal_find_job(*ret, 1000, "job", 7);
+        return find_job(*ret);
 }
 
-/* A member may know the generation before the latest. In one generation the latest place counts. */
-TEST(a_job_has_its_last_two_places) {
-        struct journal_job *job = journal_add_job(ours, 1000, "job", 7);
-        struct journal_place place = place_in(3, 2), later = place_in(4, 3), latest = place_in(4, 1);
+TEST(a_job_has_its_latest_generation) {
+        struct journal_job *job = add_job(ours, "job");
         struct journal *next;
 
-        assert_null(journal_place_of(job, 0));
-        journal_place_job(job, &place);
-        journal_place_job(job, &later);
-        const struct journal_job *found = job_left(&next);
-        assert_memory_equal(journal_place_of(found, 3), &place, sizeof(place));
-        assert_memory_equal(journal_place_of(found, 4), &later, sizeof(place));
-        assert_null(journal_place_of(found, 5));
-        journal_close(next);
-        journal_place_job(job, &latest);
-        found = job_left(&next);
-        assert_memory_equal(journal_place_of(found, 4), &latest, sizeof(place));
-        assert_null(journal_place_of(found, 3));
-        journal_close(next);
+        assert_null(journal_latest(job));
+        assert_null(journal_latest(NULL));
+        for (uint32_t n = 1; n < 4; n++) {
+                put_generation(job, n, 4 - n);
+                const struct journal_generation *now = journal_latest(job_left(&next));
+                assert_int_equal(now->number.number, n);
+                assert_int_equal(now->number.term, 5);
+                assert_int_equal(now->number.nonce, 9);
+                assert_int_equal(now->member[0].rank, 4 - n);
+                assert_int_equal(journal_track_of(now, 5)->before, n);
+                assert_null(journal_track_of(now, 6));
+                journal_close(next);
+                assert_int_equal(journal_begin_generation(job)->number.number, 0); /* it does not count yet */
+                assert_int_equal(journal_latest(job)->number.number, n);
+        }
 }
 
-TEST(a_job_is_found_by_all_of_its_names) {
-        struct journal_job *job = journal_add_job(ours, 1000, "job", 7);
+TEST(a_member_is_known_by_its_secret) {
+        const struct sha256 wrong = { .byte = { 1, 2, 4 } }, none = { 0 };
+        struct journal_job *job = add_job(ours, "job");
+        uint32_t at;
 
-        assert_ptr_equal(journal_find_job(ours, 1000, "job", 7), job);
-        assert_null(journal_find_job(ours, 1001, "job", 7));
-        assert_null(journal_find_job(ours, 1000, "jobs", 7));
-        assert_null(journal_find_job(ours, 1000, "job", 8));
-        assert_null(journal_find_job(NULL, 1000, "job", 7));
-        assert_ptr_equal(journal_add_job(ours, 1000, "job", 7), job);
+        put_generation(job, 1, 0);
+        assert_ptr_equal(journal_find_member(ours, 1000, "job", &secret, &at), job);
+        assert_int_equal(at, 0);
+        assert_null(journal_find_member(ours, 1001, "job", &secret, &at));
+        assert_null(journal_find_member(ours, 1000, "jobs", &secret, &at));
+        assert_null(journal_find_member(ours, 1000, "job", &wrong, &at));
+        assert_null(journal_find_member(NULL, 1000, "job", &secret, &at));
+        const struct journal_about is = journal_about(job);
+        assert_true(is.incarnation == 7 && is.cluster && sha256_equal(&is.token, &about.token));
+        journal_begin_generation(job)->n_members = 1; /* without a secret */
+        journal_enter(job, (struct generation){ .number = 2 });
+        assert_null(journal_find_member(ours, 1000, "job", &none, &at));
         journal_drop_job(ours, job);
-        assert_null(journal_find_job(ours, 1000, "job", 7));
+        assert_null(find_job(ours));
+}
+
+/* The former one of that name has nothing to do with it. */
+TEST(a_new_job_begins_anew) {
+        put_generation(add_job(ours, "job"), 1, 0);
+        assert_null(journal_latest(add_job(ours, "job")));
 }
 
 /* One that no process has asked for is dropped; another one stays. */
 TEST(jobs_are_swept) {
         struct journal *next;
+        uint32_t at;
 
-        journal_add_job(ours, 1000, "job", 7);
-        journal_add_job(ours, 1000, "other", 7);
-        assert_non_null(job_left(&next));
-        assert_non_null(journal_add_job(next, 1000, "job", 7));
+        put_generation(add_job(ours, "job"), 1, 0);
+        put_generation(add_job(ours, "other"), 1, 0);
+        struct journal_job *job = job_left(&next);
+        journal_take_job(next, job);
         journal_sweep(next);
-        assert_non_null(journal_find_job(next, 1000, "job", 7));
-        assert_null(journal_find_job(next, 1000, "other", 7));
+        assert_ptr_equal(find_job(next), job);
+        assert_null(journal_find_member(next, 1000, "other", &secret, &at));
         journal_close(next);
 }
 
-/* A member may know the generation before the latest. */
 TEST(operations_that_have_ended_are_counted) {
-        struct journal_job *job = journal_add_job(ours, 1000, "job", 7);
+        struct journal_job *job = add_job(ours, "job");
         struct journal *next;
 
-        for (uint64_t n = 1; n < 4; n++) {
-                journal_end_operation(job, &(struct journal_ended){ 3, n, n - 1, n == 2 });
-                const struct journal_ended ended = journal_ended_of(job_left(&next), 3);
+        journal_end_operation(job, &(struct journal_ended){ 7, 7, 0 }); /* it is in no generation yet */
+        put_generation(job, 3, 0);
+        assert_int_equal(journal_ended_of(job).number, 30);
+        for (uint64_t n = 31; n < 34; n++) {
+                journal_end_operation(job, &(struct journal_ended){ n, n - 30, n == 32 });
+                const struct journal_ended ended = journal_ended_of(job_left(&next));
                 assert_int_equal(ended.number, n);
-                assert_int_equal(ended.sequence, n - 1);
-                assert_int_equal(ended.failed, n == 2);
+                assert_int_equal(ended.sequence, n - 30);
+                assert_int_equal(ended.failed, n == 32);
                 journal_close(next);
         }
-        journal_end_operation(job, &(struct journal_ended){ 4, 5, 0, false });
-        assert_int_equal(journal_ended_of(job, 4).number, 5);
-        assert_int_equal(journal_ended_of(job, 3).number, 3);
-        assert_int_equal(journal_ended_of(job, 2).number, 0);
-        assert_int_equal(journal_ended_of(NULL, 3).number, 0);
+        put_generation(job, 4, 0);
+        assert_int_equal(journal_ended_of(job).number, 40);
+        assert_int_equal(journal_ended_of(job).sequence, 0);
+        assert_int_equal(journal_ended_of(NULL).number, 0);
 }
 
-/* The place before it stays. */
-static void assert_place_dropped(struct journal_place bad) {
-        struct journal_job *job = journal_add_job(ours, 1000, "job", 7);
-        struct journal_place good = place_in(2, 2);
+/* The generation before it stays. */
+static void assert_dropped_after(void (*spoil)(struct journal_generation *made)) {
+        struct journal_job *job = add_job(ours, "job");
         struct journal *next;
 
-        journal_place_job(job, &good);
-        journal_place_job(job, &bad);
-        const struct journal_job *found = job_left(&next);
-        assert_null(journal_place_of(found, 3));
-        assert_memory_equal(journal_place_of(found, 2), &good, sizeof(good));
+        put_generation(job, 3, 0);
+        put_generation(job, 2, 0);
+        struct journal_generation *made = journal_begin_generation(job);
+        memcpy(made, journal_latest(job), sizeof(*made) + sizeof(made->member[0]));
+        spoil(made);
+        journal_enter(job, (struct generation){ .number = 3 });
+        assert_int_equal(journal_latest(job_left(&next))->number.number, 2);
         journal_close(next);
 }
 
-TEST(a_place_that_cannot_be_is_not_believed) {
-        struct journal_place bad[7];
+static void too_many_members(struct journal_generation *made) {
+        made->n_members = MOST + 1;
+}
 
-        for (unsigned i = 0; i < 7; i++)
-                bad[i] = place_in(3, 2);
-        bad[0].n_ranks = LIMIT_LOCAL + 1;
-        bad[1].n_tracks = LIMIT_PLANS + 1;
-        bad[2].rank[1] = bad[2].rank[0];
-        bad[3].rank[1] = bad[3].world;
-        bad[4].track[1].track = LIMIT_TRACKS;
-        bad[5].track[1].before = LIMIT_NUMBER;
-        bad[6].world = LIMIT_WORLD + 1;
-        for (unsigned i = 0; i < 7; i++)
-                assert_place_dropped(bad[i]);
+static void too_many_tracks(struct journal_generation *made) {
+        made->n_tracks = LIMIT_PLANS + 1;
+}
+
+static void a_rank_twice(struct journal_generation *made) {
+        made->member[made->n_members++] = made->member[0];
+}
+
+static void a_rank_too_high(struct journal_generation *made) {
+        made->member[0].rank = made->world;
+}
+
+static void a_slot_too_high(struct journal_generation *made) {
+        made->member[0].slot = MOST;
+}
+
+static void no_member_id(struct journal_generation *made) {
+        made->member[0].id = 0;
+}
+
+static void no_world(struct journal_generation *made) {
+        made->member[0].min_world = 0;
+}
+
+static void too_large_a_world(struct journal_generation *made) {
+        made->world = LIMIT_WORLD + 1;
+}
+
+static void no_such_track(struct journal_generation *made) {
+        made->track[0].track = LIMIT_TRACKS;
+}
+
+static void different_worlds(struct journal_generation *made) {
+        made->member[1] = made->member[0];
+        made->member[1].rank = 1;
+        made->member[1].max_world--;
+        made->n_members = 2;
+}
+
+static void no_flag(struct journal_generation *made) {
+        memset(&made->history.checkpoint, 2, 1);
+}
+
+static void too_many_units(struct journal_generation *made) {
+        made->track[0].before = LIMIT_NUMBER;
+}
+
+TEST(a_generation_that_cannot_be_is_not_believed) {
+        void (*spoil[])(struct journal_generation *) = {
+                too_many_members, too_many_tracks, a_rank_twice,     a_rank_too_high,
+                a_slot_too_high,  no_member_id,    no_world,         too_large_a_world,
+                no_such_track,    too_many_units,  different_worlds, no_flag,
+        };
+
+        for (size_t i = 0; i < sizeof(spoil) / sizeof(spoil[0]); i++)
+                assert_dropped_after(spoil[i]);
 }
 
 TEST(only_one_daemon_has_it) {
@@ -391,24 +451,31 @@ static struct stat size_of_file(void) {
         return info;
 }
 
+static struct journal_plan *add_nth(uint32_t n) {
+        struct journal_key other = key;
+
+        other.plan = n;
+        return journal_add(ours, &other, MOST);
+}
+
 TEST(room_is_used_again) {
         struct journal_plan *plan[40];
 
         for (unsigned i = 0; i < 40; i++)
-                plan[i] = add(ours);
+                plan[i] = add_nth(i);
         off_t before = size_of_file().st_size;
         for (unsigned round = 0; round < 100; round++) {
                 unsigned i = (round * 7) % 40;
 
                 journal_drop(ours, plan[i]);
-                plan[i] = add(ours);
+                plan[i] = add_nth(i);
                 assert_non_null(plan[i]);
         }
         for (unsigned i = 0; i < 40; i++)
                 journal_drop(ours, plan[i]);
-        assert_int_equal(extent(0, 0), UNKNOWN);
+        assert_int_equal(extent(0), UNTOUCHED);
         for (unsigned i = 0; i < 40; i++)
-                assert_non_null(add(ours));
+                assert_non_null(add_nth(i));
         assert_int_equal(size_of_file().st_size, before);
 }
 
@@ -419,7 +486,7 @@ TEST(room_at_the_end_is_given_back) {
 
         large.params = 65536;
         for (unsigned i = 0; i < 40; i++)
-                plan[i] = add(ours);
+                plan[i] = add_nth(i);
         off_t before = size_of_file().st_size;
         for (unsigned i = 0; i < 40; i++)
                 journal_drop(ours, plan[i]);
@@ -434,16 +501,14 @@ TEST(a_plan_that_does_not_fit_is_left_out) {
         large.buckets = 16384;
         assert_null(journal_add(ours, &large, 256));
         assert_null(add(NULL));
-        journal_generation(NULL, 1, 1);
-        journal_step(NULL, 1);
-        journal_begin(NULL, 0);
+        journal_begin(NULL, 1, WORLD, 0);
         journal_done(NULL, 0, 0, NULL, NULL, 0);
-        assert_false(journal_trace(NULL, 1, WORLD).known);
-        assert_null(journal_add_job(NULL, 1000, "job", 7));
-        journal_place_job(NULL, NULL);
+        journal_void(NULL, 1);
+        journal_commit(NULL, 1);
+        assert_int_equal(journal_trace(NULL).committed, 0);
+        assert_null(add_job(NULL, "job"));
         journal_end_operation(NULL, NULL);
         journal_drop_job(ours, NULL);
-        assert_null(journal_place_of(NULL, 1));
 }
 
 /* A store to a page that the file system has no room for would kill the daemon. */

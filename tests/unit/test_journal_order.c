@@ -26,7 +26,6 @@ static size_t memory_bytes;
 /* The step that is looked for, and what was seen of it. */
 static struct {
         const struct journal_key *key;
-        uint32_t generation;
         uint64_t step;
         unsigned looks, commits, wrong;
 } seen;
@@ -56,10 +55,10 @@ static void look(void) {
         seen.looks++;
         copy_file();
         struct journal *next = next_daemon();
-        const struct journal_plan *found = journal_add(next, seen.key, MOST);
-        const struct trace trace = journal_trace(found, seen.generation, WORLD);
+        const struct journal_plan *found = journal_find(next, seen.key);
+        const struct trace trace = journal_trace(found);
 
-        if (trace.known && trace.step == seen.step && trace.done) {
+        if (trace.step == seen.step && trace.done) {
                 seen.commits++;
                 seen.wrong += !is_right(found);
         }
@@ -68,10 +67,9 @@ static void look(void) {
 
 static void (*on_look)(void) = look;
 
-static void look_for(const struct journal_key *which, uint32_t generation, uint64_t step) {
+static void look_for(const struct journal_key *which, uint64_t step) {
         memset(&seen, 0, sizeof(seen));
         seen.key = which;
-        seen.generation = generation;
         seen.step = step;
 }
 
@@ -153,24 +151,22 @@ static void done(struct journal_plan *plan, uint64_t step, uint32_t b) {
 }
 
 static void commit(struct journal_plan *plan, uint64_t step) {
-        journal_step(plan, step);
         for (uint32_t b = 0; b < BUCKETS; b++) {
-                journal_begin(plan, b);
+                journal_begin(plan, step, WORLD, b);
                 done(plan, step, b);
         }
+        journal_commit(plan, step);
 }
 
 /* Planted: the number of the step is stored before the marks of the step before it are cleared. */
 TEST(a_step_that_begins_is_no_commit) {
         struct journal_plan *plan = add(ours);
 
-        journal_generation(plan, 1, WORLD);
         commit(plan, 1);
         find_memory();
-        look_for(&key, 1, 2);
-        STEPPED(journal_step(plan, 2));
+        look_for(&key, 2);
         for (uint32_t b = 0; b < BUCKETS; b++)
-                STEPPED(journal_begin(plan, b));
+                STEPPED(journal_begin(plan, 2, WORLD, b));
         assert_int_equal(seen.commits, 0);
 }
 
@@ -178,80 +174,58 @@ TEST(a_step_that_begins_is_no_commit) {
 TEST(a_commit_has_its_results) {
         struct journal_plan *plan = add(ours);
 
-        journal_generation(plan, 1, WORLD);
         commit(plan, 1);
         find_memory();
-        journal_step(plan, 2);
-        look_for(&key, 1, 2);
+        look_for(&key, 2);
         for (uint32_t b = 0; b < BUCKETS; b++) {
                 assert_int_equal(seen.commits, 0);
-                journal_begin(plan, b);
+                journal_begin(plan, 2, WORLD, b);
                 STEPPED(done(plan, 2, b));
         }
+        STEPPED(journal_commit(plan, 2));
         assert_true(seen.commits > 0);
         assert_int_equal(seen.wrong, 0);
-}
-
-/* Planted: the generation is stored before the step of the one before it is taken away. */
-TEST(a_commit_is_of_its_generation) {
-        struct journal_plan *plan = add(ours);
-
-        journal_generation(plan, 1, WORLD);
-        commit(plan, 1);
-        find_memory();
-        look_for(&key, 2, 1);
-        STEPPED(journal_generation(plan, 2, WORLD));
-        assert_int_equal(seen.commits, 0);
 }
 
 TEST(a_commit_is_of_its_plan) {
         struct journal_plan *plan = add(ours);
 
-        journal_generation(plan, 1, WORLD);
         commit(plan, 1);
         journal_drop(ours, plan);
         find_memory();
-        look_for(&other, 1, 1);
+        look_for(&other, 1);
         STEPPED(plan = journal_add(ours, &other, MOST));
-        STEPPED(journal_generation(plan, 1, WORLD));
-        STEPPED(journal_step(plan, 1));
+        STEPPED(journal_begin(plan, 1, WORLD, 0));
         assert_int_equal(seen.commits, 0);
 }
 
-/* The place and the operations are those before the call or those after it. */
+/* The generation and the operations are those before the call or those after it. */
 static void look_at_job(void) {
         copy_file();
         struct journal *next = next_daemon();
-        const struct journal_job *job = journal_find_job(next, 1000, "job", 7);
-        const struct journal_place *place = journal_place_of(job, 2);
+        const struct journal_job *job = find_job(next);
+        const struct journal_generation *generation = journal_latest(job);
 
-        if (place == NULL)
-                place = journal_place_of(job, 1);
-        const struct journal_ended now = journal_ended_of(job, 1);
+        const struct journal_ended now = journal_ended_of(job);
         ended.looks++;
-        ended.wrong += place == NULL || place->n_ranks != place->generation.number ||
-                       place->rank[place->n_ranks - 1] != place->n_ranks || now.sequence != 10 * now.number;
+        ended.wrong += generation == NULL || generation->n_members != 1 ||
+                       generation->member[0].rank != generation->number.number ||
+                       generation->track[0].before != generation->number.number ||
+                       (now.sequence != 0 ? now.sequence != 10 * now.number
+                                          : now.number != 10 * generation->number.number);
         journal_close(next);
 }
 
-static void put(struct journal_job *job, uint32_t n) {
-        struct journal_place place = { .generation.number = n, .world = n + 1, .n_ranks = n };
+TEST(a_job_has_the_generation_before_or_the_next_one) {
+        struct journal_job *job = add_job(ours, "job");
 
-        for (uint32_t i = 0; i < n; i++)
-                place.rank[i] = i + 1;
-        journal_place_job(job, &place);
-}
-
-TEST(a_job_has_the_place_before_or_the_next_one) {
-        struct journal_job *job = journal_add_job(ours, 1000, "job", 7);
-
-        put(job, 1);
-        journal_end_operation(job, &(struct journal_ended){ 1, 1, 10, false });
+        put_generation(job, 1, 1);
+        journal_end_operation(job, &(struct journal_ended){ 1, 10, 0 });
         find_memory();
         on_look = look_at_job;
-        STEPPED(put(job, 2));
-        STEPPED(journal_end_operation(job, &(struct journal_ended){ 1, 2, 20, false }));
-        STEPPED(put(job, 2));
+        STEPPED(put_generation(job, 2, 2));
+        STEPPED(journal_end_operation(job, &(struct journal_ended){ 2, 20, 0 }));
+        STEPPED(put_generation(job, 3, 3));
         on_look = look;
         assert_true(ended.looks > 0);
         assert_int_equal(ended.wrong, 0);

@@ -5,6 +5,7 @@
  * and no charge is left, and nothing is used that was given back (the backend asserts that).
  */
 #include "elastic_fixture.h"
+#include "former.h"
 #include "tests.h"
 
 #include <fcntl.h>
@@ -71,7 +72,7 @@ static int sealed(void) {
 }
 
 /* An arena and a control memory for a plan of one bucket. */
-static int bring_back(struct fixture *f, uint32_t rank, struct plan_word *word, uint32_t request) {
+static int bring_back(struct fixture *f, uint32_t rank, struct plan_former *word, uint32_t request) {
         int fds[] = { sealed_of(PAGES), sealed_of(PAGES) };
         int r = takeover_plan(f->member[rank], word, request, fds, 2, &f->refusal);
 
@@ -81,16 +82,18 @@ static int bring_back(struct fixture *f, uint32_t rank, struct plan_word *word, 
         return r;
 }
 
+/* To a job of two members in generation 3, with plans of one bucket. */
 static void come_back(struct fixture *f, uint32_t rank) {
-        struct job_rejoin rejoin = {
-                .join = elastic(f),
-                .said = { .word.generation = 3, .history = true },
-                .world = 2,
-                .stable = 1 + rank,
-                .wait = 3600 * USEC_PER_SEC,
-        };
+        struct job_rejoin rejoin = { .join = elastic(f),
+                                     .secret = former_secret(rank),
+                                     .generation = 3,
+                                     .wait = 3600 * USEC_PER_SEC };
 
-        rejoin.join.membership.rank = rejoin.join.membership.slot = rank;
+        if (rank == 0) {
+                former_state(former_job(f->jobs, &rejoin.join, 3, 2, 2));
+                for (uint32_t plan = 0; plan < 2; plan++)
+                        former_plan(f->jobs, &rejoin.join, plan, 1, 1, 4);
+        }
         assert_int_equal(jobs_rejoin(f->jobs, &rejoin, &f->member[rank], &f->refusal), 0);
 }
 
@@ -123,11 +126,11 @@ static void prepare(const struct drama *d) {
 }
 
 static void return_plan(struct fixture *f, uint32_t rank, uint32_t request) {
-        struct plan_word word = { .step = 4 };
+        struct plan_former word = { .step = 4 };
 
         describe_named(f, f->member[rank], 0, "a");
         assert_int_equal(bring_back(f, rank, &word, request), 0);
-        assert_int_equal(takeover_told(f->member[rank], request, &f->refusal), 0);
+        assert_int_equal(takeover_told(f->member[rank], 2, request, &f->refusal), 0);
 }
 
 static int ask_backend(const struct drama *d, uint32_t rank) {
@@ -315,7 +318,7 @@ static void refuse_return_of(unsigned first) {
         come_back(f, 1);
         f->fake.late = true;
         for (uint32_t plan = 0; plan < 2; plan++) {
-                struct plan_word word = { .plan = plan };
+                struct plan_former word = { .plan = plan, .step = 4 };
 
                 describe_named(f, f->member[0], plan, "a");
                 assert_int_equal(bring_back(f, 0, &word, 40), 0);
@@ -336,12 +339,12 @@ TEST_ALONE(a_return_is_refused_once) {
 
 static void bring_two_back(struct fixture *f, uint32_t rank, uint32_t request) {
         for (uint32_t plan = 0; plan < 2; plan++) {
-                struct plan_word word = { .plan = plan };
+                struct plan_former word = { .plan = plan, .step = 4 };
 
                 describe_named(f, f->member[rank], plan, "a");
                 assert_int_equal(bring_back(f, rank, &word, request), 0);
         }
-        assert_int_equal(takeover_told(f->member[rank], request, &f->refusal), 0);
+        assert_int_equal(takeover_told(f->member[rank], 2, request, &f->refusal), 0);
 }
 
 /* If the job ends meanwhile, the member does not hear it for each plan. */
@@ -383,7 +386,7 @@ JOB_TEST(whoever_was_refused_is_not_back) {
 
 /* The member has sent its last word before it hears that one of its plans is refused. */
 JOB_TEST(the_end_of_a_refused_return_is_no_word) {
-        struct plan_word word = { .launched = 2 };
+        struct plan_former word = { .step = 9 };
 
         come_back(f, 0);
         come_back(f, 1);
@@ -391,18 +394,18 @@ JOB_TEST(the_end_of_a_refused_return_is_no_word) {
         assert_int_equal(bring_back(f, 0, &word, 40), WIRE__CODE__INVALID);
         describe_named(f, f->member[0], 1, "a");
         word.plan = 1;
+        word.step = 4;
         assert_int_equal(bring_back(f, 0, &word, 40), 0);
-        assert_int_equal(takeover_told(f->member[0], 40, &f->refusal), 0);
+        assert_int_equal(takeover_told(f->member[0], 2, 40, &f->refusal), 0);
         bring_two_back(f, 1, 41);
         pass(f);
         assert_null(strstr(heard, "resumed"));
         assert_null(strstr(heard, "generation"));
-        word.launched = 0; /* better this time */
         assert_int_equal(bring_back(f, 0, &word, 42), 0);
         describe_named(f, f->member[0], 0, "a");
         word.plan = 0;
         assert_int_equal(bring_back(f, 0, &word, 42), 0);
-        assert_int_equal(takeover_told(f->member[0], 42, &f->refusal), 0);
+        assert_int_equal(takeover_told(f->member[0], 2, 42, &f->refusal), 0);
         pass(f);
         assert_non_null(strstr(heard, "resumed 0;resumed 1;"));
 }

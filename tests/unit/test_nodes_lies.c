@@ -283,7 +283,7 @@ static void report_flag(struct report *report) {
         case 4: report->torn = !report->torn; break;
         case 5: report->cause = below(9); break;
         case 6: report->end = below(N_JOB_ENDS); break;
-        case 7: report->origin = below(N_ORIGINS); break;
+        case 7: report->awaits = below(2); break;
         case 8: report->set[0] ^= UINT64_C(1) << below(NODES); break;
         case 9: report->links[0] ^= UINT64_C(1) << below(NODES); break;
         case 10: report->ordinal = below(PLANS); break;

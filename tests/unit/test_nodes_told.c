@@ -84,6 +84,26 @@ TEST(a_member_is_lost_before_its_generation_is_entered) {
         assert_missing();
 }
 
+/* The next daemon would not wait for the lost one, and would know the nodes that the members know of. */
+TEST(a_loss_is_in_the_journal_before_the_next_generation_is) {
+        form_four();
+        const struct journal_job *kept = job_on(0)->kept;
+        assert_int_equal(journal_latest(kept)->n_members, 2);
+        fake_accuse(&cluster->fabric->node[0], 2);
+        await_communicator();
+        assert_true(job_on(0)->machine.node.generation.number > 1);
+        lose(0);
+        const struct journal_generation *now = journal_latest(kept);
+        assert_int_equal(now->number.number, 1);
+        assert_true(now->ended);
+        assert_int_equal(now->n_members, 1);
+        assert_int_equal(now->member[0].rank, 1);
+        assert_int_equal(nodeset_count((struct nodeset){ (uint64_t *)(uintptr_t)now->set, NODESET_WORDS }),
+                         3);
+        build_communicator();
+        assert_missing();
+}
+
 /* It is still waiting for its place. */
 TEST(a_newcomer_leaves_before_its_generation_is_entered) {
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -95,7 +115,7 @@ TEST(a_newcomer_leaves_before_its_generation_is_entered) {
         settle();
 }
 
-/* Its process comes back after a restart of the daemon, to a job that goes on without it. */
+/* A process of another job of that name comes back after a restart of the daemon. */
 TEST(a_former_member_returns_before_its_generation_is_entered) {
         struct job_rejoin rejoin = { .join = { .name = "j",
                                                .cluster = true,
@@ -103,11 +123,11 @@ TEST(a_former_member_returns_before_its_generation_is_entered) {
                                                .pid = getpid(),
                                                .token = &cluster->token,
                                                .membership = { .min_world = 4, .max_world = 4 } },
-                                     .said = { .word = { .generation = 1 } },
-                                     .world = 4,
-                                     .stable = 1 };
+                                     .secret = former_secret(0),
+                                     .generation = 1 };
         struct member *member;
 
+        former_job(cluster->node[0].jobs, &rejoin.join, 1, 4, 0);
         for (uint32_t rank = 0; rank < 4; rank++)
                 join(rank < 2 ? 0 : rank - 1, rank, 4);
         await_communicator();

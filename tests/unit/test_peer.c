@@ -381,7 +381,7 @@ static void make_report(struct report *r, enum report_kind kind) {
         r->host = (uint32_t)any();
         r->device = (uint32_t)any();
         r->engine = (uint32_t)any();
-        r->origin = below(N_ORIGINS);
+        r->awaits = below(2);
         r->running = below(2);
         r->wait = below(2);
         r->away = below(2);

@@ -296,7 +296,6 @@ TEST_ALONE(a_report_that_breaks_a_limit_is_refused) {
         BAD_REPORT(bad.kind = UINT32_MAX);
         BAD_REPORT(bad.stamp = 0);
         BAD_REPORT(bad.from = LIMIT_NODES);
-        BAD_REPORT(bad.origin = N_ORIGINS);
         BAD_REPORT(bad.end = N_JOB_ENDS);
         BAD_REPORT(bad.n_seq = LIMIT_LANES + 1, bad.seq = numbers);
         BAD_REPORT(bad.n_mark = bad.n_committed = bad.n_prepared = LIMIT_TRACKS + 1,

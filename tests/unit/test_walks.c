@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 
+#include "former.h"
 #include "job/plan/step.h"
 #include "job/private.h"
 #include "job/rejoin.h"
@@ -103,23 +104,28 @@ static void come(struct fixture *f) {
                 incarnation = join.membership.incarnation;
 }
 
+/* The former daemon may have left any job of that name, unless this one has it by now. */
 static void come_back(struct fixture *f) {
         struct job_join join = any_join(f);
         uint32_t world =
                 join.membership.min_world + below(join.membership.max_world - join.membership.min_world + 1);
-        uint32_t rank = below(world);
         struct job_rejoin rejoin = { .join = join,
-                                     .said = { .word = { .generation = 3, .orderly = below(2) },
-                                               .history = below(2),
-                                               .next_plan = below(2) },
-                                     .world = world,
-                                     .stable = 1 + rank,
+                                     .secret = former_secret(below(world)),
+                                     .generation = 3 - below(2),
                                      .wait = below(2) * 3600 * USEC_PER_SEC };
         struct member *member;
+        struct job *job = jobs_find(f->jobs, join.uid, join.name);
 
-        rejoin.join.membership.spare = false;
-        rejoin.join.membership.identity = rejoin.join.membership.instance = 0;
-        rejoin.join.membership.rank = rejoin.join.membership.slot = rank;
+        if (job == NULL || (job->takeover == NULL && job->kept == NULL)) {
+                struct journal_generation *left = former_job(f->jobs, &join, 3, world, 1);
+
+                left->ended = below(4) == 0;
+                left->since = 2 + below(2);
+                if (below(2))
+                        former_state(left);
+                left->unsynced = below(4) == 0;
+                former_plan(f->jobs, &join, 0, 2, 2, below(2));
+        }
         jobs_rejoin(f->jobs, &rejoin, &member, &f->refusal);
 }
 
@@ -132,7 +138,7 @@ static int memory_of(off_t bytes) {
 }
 
 static void tell_plan(struct fixture *f, struct member *member) {
-        struct plan_word word = { .plan = 0, .step = below(2), .launched = below(3) };
+        struct plan_former word = { .plan = 0, .step = below(2) };
         int fds[] = { memory_of(2 * 4096), memory_of(4096) };
 
         if (describe_plan(f, member, word.plan, 2, "b") == 0)
@@ -211,7 +217,7 @@ static void act(struct fixture *f, struct member *member) {
                 member_evict(member, 0);
         } else if (member->job->takeover != NULL && member->state == MEMBER_ACTIVE && below(2)) {
                 if (below(2))
-                        takeover_told(member, 14, &f->refusal);
+                        takeover_told(member, below(2), 14, &f->refusal);
                 else
                         tell_plan(f, member);
         } else if ((member->state != MEMBER_ACTIVE || member->job->state != JOB_REPLACING) &&

@@ -209,14 +209,6 @@ static bool collective_counts(int result) {
                result != GRADSYNC_DEADLOCK && result != REQUEST_BROKEN;
 }
 
-uint64_t collective_operations(const struct collective *c, bool *ret_failed) {
-        bool answered = c->phase == COLLECTIVE_CHUNKS && c->request.id != 0 && c->request.answered &&
-                        c->generation == c->job->standing.generation && collective_counts(c->request.result);
-
-        *ret_failed = answered ? c->request.result != GRADSYNC_OK : c->failed;
-        return c->sequence + answered;
-}
-
 void collective_lost(struct collective *c, const char *why) {
         if (standing_is_over(&c->job->standing) || c->phase != COLLECTIVE_CHUNKS)
                 request_end(&c->request, REQUEST_BROKEN, why);
@@ -287,10 +279,8 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         if (r == REQUEST_BROKEN)
                 return r;
         /* A new generation counts from 0. */
-        if (c->generation == job->standing.generation && collective_counts(r)) {
+        if (c->generation == job->standing.generation && collective_counts(r))
                 job->collective->sequence++;
-                job->collective->failed = r != GRADSYNC_OK;
-        }
         if (r != GRADSYNC_OK)
                 return r;
         if (bytes > 0)

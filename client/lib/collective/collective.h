@@ -33,8 +33,6 @@ struct collective {
         bool staging_agreed;
         /* Operations that have ended in this generation. */
         uint64_t sequence;
-        /* The last operation that has ended in this generation failed. */
-        bool failed;
         /* The call that is under way, which may take many operations. */
         enum collective_phase phase;
         unsigned kind, dtype, reduce;
@@ -65,9 +63,6 @@ int collective_allgather(struct gradsync_job *job, const void *in, void *out, ui
 int collective_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out,
                          uint64_t bytes, uint32_t root);
 
-/* Returns the number of operations that have ended in this generation, and whether the last of them failed.
- * An operation whose answer is here counts, although its call has not returned yet. */
-uint64_t collective_operations(const struct collective *collective, bool *ret_failed);
 /* The connection is lost. The operation stays open if others may know its end. */
 void collective_lost(struct collective *collective, const char *why);
 /* The job goes on, or is over: `operations` have ended in it (0: not known), the last of them with an

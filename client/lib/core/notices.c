@@ -66,7 +66,7 @@ int notices_take(struct gradsync *gs, uint16_t type, const ProtobufCMessage *mes
         case WIRE__MESSAGE_TYPE__NEWGEN: return notices_newgen(gs, (const Wire__Newgen *)message);
         case WIRE__MESSAGE_TYPE__RESUMED: return notices_resumed(gs, (const Wire__Resumed *)message);
         case WIRE__MESSAGE_TYPE__PLAN_STEP: return notices_plan_step(gs, (const Wire__PlanStep *)message);
-        case WIRE__MESSAGE_TYPE__RESTARTING: gs->restarting = true; return GRADSYNC_OK;
+        case WIRE__MESSAGE_TYPE__RESTARTING: return GRADSYNC_OK; /* the end of the connection follows */
         case WIRE__MESSAGE_TYPE__STALL: return notices_stall(gs, (const Wire__Stall *)message);
         /* This version has no use for the notice. */
         default: return GRADSYNC_OK;

@@ -33,8 +33,6 @@ enum rejoin_phase {
 
 struct rejoin {
         enum rejoin_phase phase;
-        /* The lost daemon had announced its end, so none of its messages is missing. */
-        bool orderly;
         bool staging_told;
         struct request request;
         /* The next plan to offer. */
@@ -60,11 +58,9 @@ struct gradsync_job {
         /* The number by which the daemon knows the job. 0: it does not. */
         uint32_t handle;
         uint64_t member;
-        /* Proof for the next daemon that this process is the member: no bytes, or LIMIT_PROOF. */
-        size_t proof_bytes;
-        uint8_t proof[LIMIT_PROOF];
-        /* A Wire__Scope, as the daemon says; NONE before it has. */
-        unsigned scope;
+        /* By which the next daemon knows this member: no bytes, or LIMIT_SECRET. */
+        size_t secret_bytes;
+        uint8_t secret[LIMIT_SECRET];
         struct standing standing;
         struct rejoin rejoin;
         struct stall stall;

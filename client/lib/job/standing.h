@@ -52,7 +52,7 @@ struct standing {
         /* Numbers of generations: the newest one that the caller knows of; the newest one that was entered
          * without anything being void; the newest one in which a member without a state came; the one of
          * the last synchronisation. */
-        uint32_t told, resumed, newcomer, synchronised;
+        uint32_t told, newcomer, synchronised;
         struct tag tag;
         /* STANDING_HISTORY and STANDING_TORN */
         unsigned claims;

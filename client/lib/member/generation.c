@@ -30,7 +30,6 @@ int generation_renew(struct gradsync_job *job, const Wire__Newgen *message) {
                 standing->newcomer = message->generation;
         if (job->rejoin.phase != REJOIN_NONE)
                 rejoin_end(job, message->operations, message->operation_failed);
-        job->collective->failed = false;
         job->collective->sequence = 0;
         for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
                 step_regenerate(plan);
@@ -63,7 +62,6 @@ int generation_resume(struct gradsync_job *job, const Wire__Resumed *message) {
                 standing_set_state(standing, STANDING_SETTLED, standing->loss.rank, standing->loss.pid,
                                    standing->loss.text);
         standing_enter(standing, message->generation, standing->rank, standing->local_rank, standing->world);
-        standing->resumed = message->generation;
         rejoin_end(job, message->operations, message->operation_failed);
         for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
                 step_resume(plan);

@@ -47,10 +47,9 @@ static int join_take_joined(struct request *request, const ProtobufCMessage *mes
         job->handle = joined->job;
         join_begin(job, joined->generation, joined->rank, joined->local_rank, joined->world);
         job->member = joined->member;
-        job->scope = joined->scope;
-        job->proof_bytes = joined->has_proof && joined->proof.len == LIMIT_PROOF ? LIMIT_PROOF : 0;
-        if (job->proof_bytes > 0)
-                memcpy(job->proof, joined->proof.data, job->proof_bytes);
+        job->secret_bytes = joined->has_secret && joined->secret.len == LIMIT_SECRET ? LIMIT_SECRET : 0;
+        if (job->secret_bytes > 0)
+                memcpy(job->secret, joined->secret.data, job->secret_bytes);
         join_take_plans(job, joined);
         job->standing.claims = joined->history ? STANDING_HISTORY : 0;
         return GRADSYNC_OK;

@@ -46,8 +46,6 @@ void rejoin_lost(struct gradsync_job *job) {
                 rejoin->phase = REJOIN_NONE;
                 return;
         }
-        if (rejoin->phase == REJOIN_NONE)
-                rejoin->orderly = job->gs->restarting;
         rejoin->phase = REJOIN_ASK;
 }
 
@@ -102,51 +100,15 @@ static void rejoin_memory_refused(struct request *request) {
         rejoin_end_refused(OWNER(request, struct gradsync_memory, again)->job, request->text);
 }
 
-static void rejoin_fill(struct gradsync_job *job, Wire__Rejoin *rejoin) {
-        const struct standing *standing = &job->standing;
-        const struct wish *wish = &job->wish;
-        bool failed;
-
-        rejoin->job = (char *)(uintptr_t)job->name;
-        SET(*rejoin, incarnation, (uint64_t)wish->incarnation);
-        rejoin->token = wish->token[0] != '\0' ? (char *)(uintptr_t)wish->token : NULL;
-        SET(*rejoin, generation, standing->generation);
-        SET(*rejoin, rank, standing->rank);
-        SET(*rejoin, local_rank, standing->local_rank);
-        SET(*rejoin, world, standing->world);
-        SET(*rejoin, member, job->member);
-        SET(*rejoin, min_world, wish->min_world);
-        SET(*rejoin, max_world, wish->max_world);
-        SET_IF(*rejoin, asked_rank, wish->rank >= 0, true);
-        SET_IF(*rejoin, asked_slot, wish->local_rank >= 0, true);
-        SET_IF(*rejoin, rejoin_grace_ms, wish->rejoin_grace_ms >= 0, (uint64_t)wish->rejoin_grace_ms);
-        SET_IF(*rejoin, instance, wish->instance >= 0, (uint64_t)wish->instance);
-        SET(*rejoin, wait_ms, rejoin_wait_ms(job->gs));
-        SET(*rejoin, operations, collective_operations(job->collective, &failed));
-        SET_IF(*rejoin, operation_failed, failed, true);
-        SET(*rejoin, next_plan,
-            job->plans->making != NULL && job->plans->making->phase != PLAN_AGREED
-                    ? job->plans->making->ordinal
-                    : job->plans->next);
-        SET_IF(*rejoin, ended, standing->state == STANDING_CHANGING, true);
-        SET_IF(*rejoin, lost_rank, rejoin->ended && standing->loss.pid != 0, standing->loss.rank);
-        rejoin->has_proof = job->proof_bytes > 0;
-        rejoin->proof = (ProtobufCBinaryData){ .len = job->proof_bytes, .data = job->proof };
-        SET_IF(*rejoin, scope, job->scope != WIRE__SCOPE__SCOPE_NONE, job->scope);
-        SET_IF(*rejoin, orderly, job->rejoin.orderly, true);
-        SET_IF(*rejoin, resumed, standing->resumed == standing->generation, true);
-        SET_IF(*rejoin, stateless,
-               (standing->claims & STANDING_HISTORY) != 0 && standing->tag.generation == 0, true);
-        SET_IF(*rejoin, behind, standing_is_behind(standing), true);
-        SET_IF(*rejoin, history, (standing->claims & STANDING_HISTORY) != 0 || standing->tag.generation != 0,
-               true);
-}
-
 static void rejoin_ask(struct gradsync_job *job) {
         Wire__Rejoin rejoin = WIRE__REJOIN__INIT;
         struct request *request = &job->rejoin.request;
 
-        rejoin_fill(job, &rejoin);
+        rejoin.job = job->name;
+        rejoin.has_secret = job->secret_bytes > 0;
+        rejoin.secret = (ProtobufCBinaryData){ .len = job->secret_bytes, .data = job->secret };
+        SET(rejoin, generation, job->standing.generation);
+        SET(rejoin, wait_ms, rejoin_wait_ms(job->gs));
         request_open(job->gs, request, WIRE__MESSAGE_TYPE__REJOINED, rejoin_take_rejoined);
         request->refused = rejoin_take_refusal;
         if (link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN, request->id, &rejoin.base, -1) ==
@@ -167,8 +129,7 @@ static void rejoin_open_telling(struct gradsync_job *job) {
         request->refused = rejoin_take_refusal;
 }
 
-/* Offers a plan: the last step that this member knows to be committed, and how much of the next one it has
- * sent. */
+/* Offers a plan, with the last step that this member knows to be committed. */
 static int rejoin_offer(struct gradsync_plan *plan, uint32_t id) {
         Wire__RejoinPlan message = WIRE__REJOIN_PLAN__INIT;
         const struct step *step = &plan->step;
@@ -177,7 +138,6 @@ static int rejoin_offer(struct gradsync_plan *plan, uint32_t id) {
 
         SET_PLAN(message, plan);
         SET(message, step, committed ? step->number : step_next(plan, false) - 1);
-        SET(message, launched, step->outcome == WIRE__OUTCOME__OPEN ? plan->ready.sent : 0);
         return link_send_fds(&plan->job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_PLAN, id, &message.base, fds,
                              plan_list_fds(plan, fds));
 }
@@ -205,9 +165,12 @@ static int rejoin_tell_staging(struct gradsync_job *job) {
 }
 
 static int rejoin_tell_end(struct gradsync_job *job) {
+        const struct plans *plans = job->plans;
+        bool making = plans->making != NULL && plans->making->phase != PLAN_AGREED;
         Wire__RejoinEnd message = WIRE__REJOIN_END__INIT;
 
         SET(message, job, job->handle);
+        SET(message, next_plan, making ? plans->making->ordinal : plans->next);
         return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_END, job->rejoin.request.id,
                          &message.base, -1);
 }

@@ -60,8 +60,6 @@ struct gradsync {
         uint64_t give_up_ns;
         /* Delay before the next attempt to connect. */
         uint64_t delay_ns;
-        /* The daemon has said that it ends, and that another one may follow. */
-        bool restarting;
         struct request hello;
         uint32_t last_request;
         /* Open requests. */

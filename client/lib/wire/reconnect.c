@@ -40,7 +40,6 @@ void reconnect_lost(void *owner) {
         gs->give_up_ns = clock_after_ms(gs->reconnect_ms);
         gs->delay_ns = FIRST_DELAY;
         gs->handlers->lost(gs);
-        gs->restarting = false;
 }
 
 /* The text says if a daemon has answered and refused this process. */

@@ -4,8 +4,8 @@
  * its largest size from the start, so that slots stay where they are. A slot is used again by a plan that
  * fits; the last ones are given back.
  *
- * A daemon may be killed between any two stores. A slot has two copies of all that is more than one number,
- * so that one is written while the other one counts.
+ * A daemon may be killed between any two stores. A job's slot has two copies of all that is more than one
+ * number, so that one is written while the other one counts.
  */
 #include "job/keep/journal.h"
 
@@ -23,15 +23,17 @@
 #include "proto/frame.h"
 
 #define MAGIC UINT64_C(0x6c616e72756f4a47) /* "GJournal" */
-#define VERSION 1u
+#define VERSION 2u
 #define MOST (UINT64_C(64) << 20) /* bytes */
+#define SHARE (MOST / 4)          /* of one uid */
 #define PAGE 4096u
+#define MOST_GENERATIONS (UINT32_C(1) << 31) /* so that those that follow can still be counted */
 
 enum mark { MARK_NONE, MARK_BEGUN, MARK_DONE };
 
 struct header {
         uint64_t magic;
-        uint32_t version, size; /* of a plan's slot without its marks, and of a job's */
+        uint32_t version, size; /* of the structs: HEADS */
         char boot[PROC_BOOT];   /* of the machine: its processes are gone after the next one */
         uint64_t run;           /* how many daemons have had the file */
         uint64_t end;           /* of the last slot */
@@ -40,32 +42,33 @@ struct header {
 enum kind { KIND_FREE, KIND_PLAN, KIND_JOB };
 
 struct slot {
-        uint64_t bytes;   /* of all of it */
-        uint64_t run;     /* of the last daemon that had it */
-        uint32_t kind;    /* enum kind */
-        uint32_t current; /* the copy that counts */
+        uint64_t bytes; /* of all of it */
+        uint64_t run;   /* of the last daemon that had it */
+        uint32_t kind;  /* enum kind */
+        uint32_t uid;
         uint64_t incarnation;
-        uint32_t uid, unused;
+        struct sha256 token; /* jobs of one name may have different ones */
         char job[(LIMIT_NAME + 8) / 8 * 8];
-};
-
-/* A plan in one generation. */
-struct turn {
-        uint64_t step; /* the last one that was opened; 0: none, or it is void */
-        uint32_t generation, n_local;
 };
 
 struct journal_plan { /* marks, numbers and maps follow */
         struct slot slot;
-        struct turn turn[2];
-        uint32_t plan, n_params, n_buckets, most_local;
+        uint64_t committed; /* steps */
+        uint64_t step;      /* that marks, numbers and maps are about; 0: none */
+        uint32_t n_local;   /* members here in that step */
+        uint32_t plan, n_params, n_buckets, most_local, unused;
 };
 
-struct journal_job {
+struct journal_job { /* two generations follow */
         struct slot slot;
-        struct journal_place place[2];
-        struct journal_ended ended[2];
-        uint32_t latest; /* the copy of `ended` that counts */
+        uint32_t cluster;
+        uint32_t most;    /* members that a generation has room for */
+        uint32_t current; /* the generation, */
+        uint32_t latest;  /* and the copy of `ended`, that count */
+        struct {
+                uint32_t generation;
+                struct journal_ended operations;
+        } ended[2];
 };
 
 struct journal {
@@ -99,6 +102,15 @@ static uint8_t *row_of(const struct journal_plan *plan, uint32_t bucket) {
 
 static uint8_t *map_of(const struct journal_plan *plan, uint32_t bucket, uint32_t first) {
         return row_of(plan, plan->n_buckets) + first / 8 + bucket;
+}
+
+static uint64_t job_bytes(uint32_t most) {
+        return round_up(sizeof(struct journal_job) + 2 * journal_generation_bytes(most));
+}
+
+static struct journal_generation *generation_of(const struct journal_job *job, uint32_t copy) {
+        return (struct journal_generation *)((uintptr_t)(job + 1) +
+                                             copy * journal_generation_bytes(job->most));
 }
 
 static struct header *header_of(const struct journal *journal) {
@@ -166,34 +178,51 @@ static int journal_grow(struct journal *journal, uint64_t bytes) {
 static bool journal_plan_is_whole(const struct journal_plan *plan) {
         return plan->slot.bytes >= sizeof(*plan) && plan->n_buckets <= LIMIT_BUCKETS && plan->n_buckets > 0 &&
                plan->n_params <= LIMIT_PARAMS && plan->most_local <= LIMIT_LOCAL &&
-               plan->turn[plan->slot.current].n_local <= plan->most_local &&
+               plan->n_local <= plan->most_local && plan->committed < LIMIT_NUMBER &&
+               plan->step <= plan->committed + 1 &&
                size_of(plan->n_params, plan->n_buckets, plan->most_local) <= plan->slot.bytes;
 }
 
-static bool journal_place_is_whole(const struct journal_place *place) {
-        if (place->n_ranks > LIMIT_LOCAL || place->n_tracks > LIMIT_PLANS || place->world > LIMIT_WORLD)
+static bool journal_member_is_whole(const struct journal_member *member, uint32_t world) {
+        return member->rank < world && member->min_world >= 1 && member->min_world <= member->max_world &&
+               member->max_world <= LIMIT_WORLD && member->slot < member->max_world && member->id != 0;
+}
+
+static bool journal_generation_is_whole(const struct journal_job *job, uint32_t copy) {
+        const struct journal_generation *generation = generation_of(job, copy);
+
+        if (generation->n_members > job->most || generation->n_tracks > LIMIT_PLANS ||
+            generation->world > LIMIT_WORLD || generation->number.number > MOST_GENERATIONS ||
+            (generation->n_members > 0 && generation->n_members > generation->member[0].max_world) ||
+            generation->steps >= LIMIT_NUMBER || *(const uint8_t *)&generation->history.checkpoint > 1)
                 return false;
-        for (uint32_t i = 0; i < place->n_ranks; i++)
-                if (place->rank[i] >= place->world || (i > 0 && place->rank[i] <= place->rank[i - 1]))
+        for (uint32_t i = 0; i < generation->n_members; i++)
+                if (!journal_member_is_whole(&generation->member[i], generation->world) ||
+                    generation->member[i].max_world != generation->member[0].max_world ||
+                    (i > 0 && generation->member[i].rank <= generation->member[i - 1].rank))
                         return false;
-        for (uint32_t i = 0; i < place->n_tracks; i++)
-                if (place->track[i].track != TRACK_STEP + i || place->track[i].before >= LIMIT_NUMBER)
+        for (uint32_t i = 0; i < generation->n_tracks; i++)
+                if (generation->track[i].track != TRACK_STEP + i ||
+                    generation->track[i].before >= LIMIT_NUMBER)
                         return false;
         return true;
 }
 
-/* A place that is not whole is dropped: the daemon may have been killed while it wrote that one. */
+/* A generation that is not whole is dropped: the daemon may have been killed while it wrote that one. */
 static bool journal_check_job(struct journal_job *job) {
-        if (job->slot.bytes < sizeof(*job) || job->latest >= 2)
+        if (job->slot.bytes < sizeof(*job) || job->current >= 2 || job->latest >= 2 || job->cluster > 1 ||
+            job->most > LIMIT_LOCAL || job->slot.bytes < job_bytes(job->most))
                 return false;
-        for (unsigned i = 0; i < 2; i++)
-                if (!journal_place_is_whole(&job->place[i]))
-                        job->place[i] = (struct journal_place){ 0 };
+        for (uint32_t copy = 0; copy < 2; copy++)
+                if (!journal_generation_is_whole(job, copy))
+                        generation_of(job, copy)->number.number = 0;
+        if (generation_of(job, job->current)->number.number == 0)
+                job->current = 1 - job->current;
         return true;
 }
 
 static bool journal_check_slot(struct slot *slot) {
-        if (slot->current >= 2 || memchr(slot->job, '\0', sizeof(slot->job)) == NULL)
+        if (memchr(slot->job, '\0', sizeof(slot->job)) == NULL)
                 return false;
         if (slot->kind == KIND_PLAN)
                 return journal_plan_is_whole((struct journal_plan *)(void *)slot);
@@ -217,13 +246,16 @@ static void journal_check_slots(struct journal *journal, uint64_t bytes) {
         header->end = at;
 }
 
+#define HEADS                                                                                                \
+        (sizeof(struct journal_plan) + sizeof(struct journal_job) + sizeof(struct journal_generation) +      \
+         sizeof(struct journal_member))
+
 /* Whether the file has the slots of a former daemon. If so, they are looked at. */
-static bool journal_take(struct journal *journal, uint64_t bytes, const char *boot) {
+static bool journal_accept(struct journal *journal, uint64_t bytes, const char *boot) {
         struct header *header = header_of(journal);
 
         if (bytes < PAGE || bytes > MOST || header->magic != MAGIC || header->version != VERSION ||
-            header->size != sizeof(struct journal_plan) + sizeof(struct journal_job) ||
-            memcmp(header->boot, boot, sizeof(header->boot)) != 0)
+            header->size != HEADS || memcmp(header->boot, boot, sizeof(header->boot)) != 0)
                 return false;
         journal_check_slots(journal, bytes);
         return true;
@@ -236,9 +268,7 @@ static int journal_clear(struct journal *journal, const char *boot) {
 
         if (r < 0)
                 return r;
-        *header = (struct header){ .version = VERSION,
-                                   .size = sizeof(struct journal_plan) + sizeof(struct journal_job),
-                                   .end = sizeof(struct header) };
+        *header = (struct header){ .version = VERSION, .size = HEADS, .end = sizeof(struct header) };
         memcpy(header->boot, boot, sizeof(header->boot));
         __atomic_store_n(&header->magic, MAGIC, __ATOMIC_RELEASE);
         return 0;
@@ -271,7 +301,7 @@ int journal_open(const char *path, struct journal **ret, char *error, size_t siz
         r = journal_map(journal);
         if (r == 0 && fstat(journal->fd, &info) < 0)
                 r = -errno;
-        if (r == 0 && !journal_take(journal, (uint64_t)info.st_size, boot)) {
+        if (r == 0 && !journal_accept(journal, (uint64_t)info.st_size, boot)) {
                 dropped = info.st_size > 0;
                 r = journal_clear(journal, boot);
         }
@@ -305,28 +335,33 @@ uint64_t journal_bytes(const struct journal_key *key, uint32_t most_local) {
         return size_of(key->params, key->buckets, most_local);
 }
 
-static bool slot_is_of(const struct slot *slot, enum kind kind, uid_t uid, const char *job,
-                       uint64_t incarnation) {
-        return slot->kind == kind && slot->uid == uid && slot->incarnation == incarnation &&
-               strcmp(slot->job, job) == 0;
+static bool slot_is_of(const struct slot *slot, enum kind kind, const struct journal_key *key) {
+        return slot->kind == kind && slot->uid == key->uid && slot->incarnation == key->incarnation &&
+               sha256_equal(&slot->token, &key->token) && strcmp(slot->job, key->job) == 0;
 }
 
-/* The slot that a former daemon has left of the plan; NULL: none of that size. */
-static struct journal_plan *journal_find_left(struct journal *journal, const struct journal_key *key,
-                                              uint32_t most_local) {
+struct journal_plan *journal_find(struct journal *journal, const struct journal_key *key) {
         for (struct slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;) {
                 struct journal_plan *plan = (struct journal_plan *)(void *)slot;
 
-                if (slot->run == header_of(journal)->run ||
-                    !slot_is_of(slot, KIND_PLAN, key->uid, key->job, key->incarnation) ||
-                    plan->plan != key->plan)
-                        continue;
-                if (plan->n_buckets == key->buckets && plan->n_params == key->params &&
-                    plan->most_local == most_local)
+                if (slot_is_of(slot, KIND_PLAN, key) && plan->plan == key->plan)
                         return plan;
-                slot->kind = KIND_FREE; /* the plan has another shape now */
         }
         return NULL;
+}
+
+bool journal_fits(const struct journal_plan *plan, const struct journal_key *key, uint32_t most_local) {
+        return plan->n_buckets == key->buckets && plan->n_params == key->params &&
+               plan->most_local == most_local;
+}
+
+/* What one uid may have. */
+static bool slot_is_granted(const struct journal *journal, uint64_t bytes, uid_t uid) {
+        uint64_t used = 0;
+
+        for (const struct slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;)
+                used += slot->kind != KIND_FREE && slot->uid == uid ? slot->bytes : 0;
+        return bytes <= SHARE && used <= SHARE - bytes;
 }
 
 /* A slot that is free and large enough, but not much too large; else one at the end. */
@@ -347,42 +382,22 @@ static struct slot *find_slot(struct journal *journal, uint64_t bytes) {
 }
 
 /* Gives a free slot to the job. Its kind, which makes it count, is still to be set. */
-static void *slot_take(struct journal *journal, uint64_t bytes, uid_t uid, const char *job,
-                       uint64_t incarnation) {
-        struct slot *slot = find_slot(journal, bytes);
+static void *slot_take(struct journal *journal, uint64_t bytes, const struct journal_key *key) {
+        struct slot *slot = slot_is_granted(journal, bytes, key->uid) ? find_slot(journal, bytes) : NULL;
 
         if (slot == NULL)
                 return NULL;
         memset((uint8_t *)slot + sizeof(slot->bytes), 0, bytes - sizeof(slot->bytes));
         slot->run = header_of(journal)->run;
-        slot->uid = uid;
-        slot->incarnation = incarnation;
-        memcpy(slot->job, job, strlen(job) + 1);
+        slot->uid = key->uid;
+        slot->incarnation = key->incarnation;
+        slot->token = key->token;
+        memcpy(slot->job, key->job, strlen(key->job) + 1);
         return slot;
 }
 
 static void slot_set_kind(struct slot *slot, enum kind kind) {
         __atomic_store_n(&slot->kind, kind, __ATOMIC_RELEASE);
-}
-
-struct journal_plan *journal_add(struct journal *journal, const struct journal_key *key,
-                                 uint32_t most_local) {
-        uint64_t bytes = journal_bytes(key, most_local);
-        struct journal_plan *plan = journal_find_left(journal, key, most_local);
-
-        if (plan != NULL) {
-                plan->slot.run = header_of(journal)->run;
-                return plan;
-        }
-        plan = journal != NULL ? slot_take(journal, bytes, key->uid, key->job, key->incarnation) : NULL;
-        if (plan == NULL)
-                return NULL;
-        plan->plan = key->plan;
-        plan->n_params = key->params;
-        plan->n_buckets = key->buckets;
-        plan->most_local = most_local;
-        slot_set_kind(&plan->slot, KIND_PLAN);
-        return plan;
 }
 
 /* Free slots at the end are cut off; the file stays as large as it has been. */
@@ -398,6 +413,25 @@ static void cut(struct journal *journal) {
 static void slot_drop(struct journal *journal, struct slot *slot) {
         slot_set_kind(slot, KIND_FREE);
         cut(journal);
+}
+
+struct journal_plan *journal_add(struct journal *journal, const struct journal_key *key,
+                                 uint32_t most_local) {
+        journal_drop(journal, journal_find(journal, key));
+        struct journal_plan *plan =
+                journal != NULL ? slot_take(journal, journal_bytes(key, most_local), key) : NULL;
+        if (plan == NULL)
+                return NULL;
+        plan->plan = key->plan;
+        plan->n_params = key->params;
+        plan->n_buckets = key->buckets;
+        plan->most_local = most_local;
+        slot_set_kind(&plan->slot, KIND_PLAN);
+        return plan;
+}
+
+void journal_take(struct journal *journal, struct journal_plan *plan) {
+        plan->slot.run = header_of(journal)->run;
 }
 
 void journal_drop(struct journal *journal, struct journal_plan *plan) {
@@ -416,30 +450,37 @@ void journal_sweep(struct journal *journal) {
 
 /* ---- jobs ---- */
 
-uint64_t journal_job_bytes(void) {
-        return round_up(sizeof(struct journal_job));
+uint64_t journal_job_bytes(uint32_t most) {
+        return job_bytes(most < LIMIT_LOCAL ? most : LIMIT_LOCAL);
 }
 
-struct journal_job *journal_find_job(struct journal *journal, uid_t uid, const char *name,
-                                     uint64_t incarnation) {
+/* The slot that the job has, or has left. */
+static struct journal_job *journal_find_job(struct journal *journal, const struct journal_key *key) {
         for (struct slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;)
-                if (slot_is_of(slot, KIND_JOB, uid, name, incarnation))
+                if (slot_is_of(slot, KIND_JOB, key))
                         return (struct journal_job *)(void *)slot;
         return NULL;
 }
 
 struct journal_job *journal_add_job(struct journal *journal, uid_t uid, const char *name,
-                                    uint64_t incarnation) {
-        struct journal_job *job = journal_find_job(journal, uid, name, incarnation);
+                                    const struct journal_about *about, uint32_t most) {
+        const struct journal_key key = {
+                .uid = uid, .job = name, .incarnation = about->incarnation, .token = about->token
+        };
 
-        if (job != NULL) {
-                job->slot.run = header_of(journal)->run;
-                return job;
-        }
-        job = journal != NULL ? slot_take(journal, journal_job_bytes(), uid, name, incarnation) : NULL;
-        if (job != NULL)
-                slot_set_kind(&job->slot, KIND_JOB);
+        most = most < LIMIT_LOCAL ? most : LIMIT_LOCAL;
+        journal_drop_job(journal, journal_find_job(journal, &key));
+        struct journal_job *job = journal != NULL ? slot_take(journal, job_bytes(most), &key) : NULL;
+        if (job == NULL)
+                return NULL;
+        job->cluster = about->cluster;
+        job->most = most;
+        slot_set_kind(&job->slot, KIND_JOB);
         return job;
+}
+
+void journal_take_job(struct journal *journal, struct journal_job *job) {
+        job->slot.run = header_of(journal)->run;
 }
 
 void journal_drop_job(struct journal *journal, struct journal_job *job) {
@@ -447,73 +488,101 @@ void journal_drop_job(struct journal *journal, struct journal_job *job) {
                 slot_drop(journal, &job->slot);
 }
 
-void journal_place_job(struct journal_job *job, const struct journal_place *place) {
-        if (job == NULL)
-                return;
-        uint32_t next = 1 - job->slot.current;
-        struct journal_place *to = &job->place[next], copy = *place;
-
-        copy.generation.number = 0; /* until all of it is there */
-        __atomic_store_n(&to->generation.number, 0, __ATOMIC_RELEASE);
-        *to = copy;
-        __atomic_store_n(&to->generation.number, place->generation.number, __ATOMIC_RELEASE);
-        __atomic_store_n(&job->slot.current, next, __ATOMIC_RELEASE);
+struct journal_about journal_about(const struct journal_job *job) {
+        return (struct journal_about){ .incarnation = job->slot.incarnation,
+                                       .token = job->slot.token,
+                                       .cluster = job->cluster != 0 };
 }
 
-const struct journal_place *journal_place_of(const struct journal_job *job, uint32_t generation) {
-        for (unsigned i = 0; i < 2 && job != NULL; i++) {
-                const struct journal_place *place =
-                        &job->place[i == 0 ? job->slot.current : 1 - job->slot.current];
+struct journal_generation *journal_begin_generation(struct journal_job *job) {
+        struct journal_generation *next = generation_of(job, 1 - job->current);
 
-                if (generation > 0 && place->generation.number == generation)
-                        return place;
+        __atomic_store_n(&next->number.number, 0, __ATOMIC_RELEASE); /* until all of it is there */
+        memset(next, 0, journal_generation_bytes(job->most));
+        return next;
+}
+
+void journal_enter(struct journal_job *job, struct generation number) {
+        struct journal_generation *next = generation_of(job, 1 - job->current);
+
+        next->number.term = number.term;
+        next->number.nonce = number.nonce;
+        __atomic_store_n(&next->number.number, number.number, __ATOMIC_RELEASE);
+        __atomic_store_n(&job->current, 1 - job->current, __ATOMIC_RELEASE);
+}
+
+const struct journal_generation *journal_latest(const struct journal_job *job) {
+        const struct journal_generation *generation = job != NULL ? generation_of(job, job->current) : NULL;
+
+        return generation != NULL && generation->number.number > 0 ? generation : NULL;
+}
+
+struct journal_job *journal_find_member(struct journal *journal, uid_t uid, const char *name,
+                                        const struct sha256 *secret, uint32_t *ret) {
+        if (sha256_is_none(secret))
+                return NULL;
+        for (struct slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;) {
+                struct journal_job *job = (struct journal_job *)(void *)slot;
+
+                if (slot->kind != KIND_JOB || slot->uid != uid || strcmp(slot->job, name) != 0)
+                        continue;
+                const struct journal_generation *generation = journal_latest(job);
+                for (*ret = 0; generation != NULL && *ret < generation->n_members; ++*ret)
+                        if (sha256_equal(&generation->member[*ret].secret, secret))
+                                return job;
         }
         return NULL;
 }
 
+const struct journal_track *journal_track_of(const struct journal_generation *generation, uint32_t plan) {
+        for (uint32_t i = 0; i < generation->n_tracks; i++)
+                if (generation->track[i].plan == plan)
+                        return &generation->track[i];
+        return NULL;
+}
+
 void journal_end_operation(struct journal_job *job, const struct journal_ended *ended) {
-        if (job == NULL)
+        const struct journal_generation *now = journal_latest(job);
+
+        if (now == NULL)
                 return;
         uint32_t next = 1 - job->latest;
-
-        job->ended[next] = *ended;
+        job->ended[next].generation = now->number.number;
+        job->ended[next].operations = *ended;
         __atomic_store_n(&job->latest, next, __ATOMIC_RELEASE);
 }
 
-struct journal_ended journal_ended_of(const struct journal_job *job, uint32_t generation) {
-        for (unsigned i = 0; i < 2 && job != NULL; i++) {
-                const struct journal_ended *ended = &job->ended[i == 0 ? job->latest : 1 - job->latest];
+struct journal_ended journal_ended_of(const struct journal_job *job) {
+        const struct journal_generation *now = journal_latest(job);
 
-                if (ended->generation == generation)
-                        return *ended;
-        }
-        return (struct journal_ended){ 0 };
+        if (now == NULL)
+                return (struct journal_ended){ 0 };
+        return job->ended[job->latest].generation == now->number.number ? job->ended[job->latest].operations
+                                                                        : now->operations;
 }
 
 /* ---- plans ---- */
 
-void journal_generation(struct journal_plan *plan, uint32_t generation, uint32_t n_local) {
+void journal_begin(struct journal_plan *plan, uint64_t step, uint32_t n_local, uint32_t bucket) {
         if (plan == NULL)
                 return;
-        uint32_t next = 1 - plan->slot.current;
-
-        plan->turn[next] = (struct turn){ .generation = generation, .n_local = n_local };
-        __atomic_store_n(&plan->slot.current, next, __ATOMIC_RELEASE);
+        if (plan->step != step) {
+                __atomic_store_n(&plan->step, 0, __ATOMIC_RELEASE);
+                memset(marks_of(plan), MARK_NONE, plan->n_buckets);
+                plan->n_local = n_local;
+                __atomic_store_n(&plan->step, step, __ATOMIC_RELEASE);
+        }
+        __atomic_store_n(&marks_of(plan)[bucket], MARK_BEGUN, __ATOMIC_RELEASE);
 }
 
-void journal_step(struct journal_plan *plan, uint64_t step) {
-        if (plan == NULL)
-                return;
-        struct turn *turn = &plan->turn[plan->slot.current];
-
-        __atomic_store_n(&turn->step, 0, __ATOMIC_RELEASE);
-        memset(marks_of(plan), MARK_NONE, plan->n_buckets);
-        __atomic_store_n(&turn->step, step, __ATOMIC_RELEASE);
+void journal_void(struct journal_plan *plan, uint64_t step) {
+        if (plan != NULL && plan->step == step)
+                __atomic_store_n(&plan->step, 0, __ATOMIC_RELEASE);
 }
 
-void journal_begin(struct journal_plan *plan, uint32_t bucket) {
+void journal_commit(struct journal_plan *plan, uint64_t committed) {
         if (plan != NULL)
-                __atomic_store_n(&marks_of(plan)[bucket], MARK_BEGUN, __ATOMIC_RELEASE);
+                __atomic_store_n(&plan->committed, committed, __ATOMIC_RELEASE);
 }
 
 void journal_done(struct journal_plan *plan, uint32_t bucket, uint32_t first,
@@ -535,20 +604,17 @@ void journal_done(struct journal_plan *plan, uint32_t bucket, uint32_t first,
         __atomic_store_n(&marks_of(plan)[bucket], MARK_DONE, __ATOMIC_RELEASE);
 }
 
-struct trace journal_trace(const struct journal_plan *plan, uint32_t generation, uint32_t n_local) {
-        const struct turn *turn = plan != NULL ? &plan->turn[plan->slot.current] : NULL;
+struct trace journal_trace(const struct journal_plan *plan) {
         struct trace trace = { 0 };
         uint32_t done = 0;
 
-        if (turn == NULL || turn->generation != generation || turn->n_local != n_local)
+        if (plan == NULL)
                 return trace;
-        trace.known = true;
-        trace.step = turn->step;
-        for (uint32_t b = 0; b < plan->n_buckets; b++) {
-                trace.begun |= marks_of(plan)[b] != MARK_NONE;
+        trace.committed = plan->committed;
+        trace.step = plan->step;
+        for (uint32_t b = 0; b < plan->n_buckets; b++)
                 done += marks_of(plan)[b] == MARK_DONE;
-        }
-        trace.done = done == plan->n_buckets;
+        trace.done = trace.step > 0 && done == plan->n_buckets;
         return trace;
 }
 
@@ -559,7 +625,7 @@ void journal_result(const struct journal_plan *plan, uint32_t bucket, uint32_t f
         uint64_t has_map;
 
         *ret = (struct backend_result){
-                .n_inputs = plan->turn[plan->slot.current].n_local,
+                .n_inputs = plan->n_local,
                 .input_sum_squares = (const double *)(const void *)(row + sizeof(double)),
                 .input_nonfinite = (const uint64_t *)(const void *)counts,
         };

@@ -175,7 +175,7 @@ void machine_begin_anew(struct job *job) {
 
         for (uint32_t i = 0; i < n; i++)
                 waiting[i] = node->member[i].request;
-        bool awaited = node->origin == ORIGIN_AWAITED;
+        bool awaited = node->awaits;
 
         machine_be_at(&config, &job->machine.attachment);
         node_init(node, &config, clock_now(), &outlet);
@@ -220,7 +220,7 @@ bool machine_is_unplaced(const struct job *job) {
 bool machine_is_ahead(const struct job *job) {
         const struct node *node = &job->machine.node;
 
-        return node->world > 0 && node->origin == ORIGIN_OWN && !node->suspended &&
+        return node->world > 0 && !node->awaits && !node->suspended &&
                node->generation.number > job->generation;
 }
 
@@ -389,7 +389,7 @@ int machine_join(struct job *job, const struct membership_request *request, cons
         uint32_t n = machine->node.n;
         int r = membership_check(job->name, request, refusal);
 
-        if (r == 0 && machine->node.origin == ORIGIN_AWAITED)
+        if (r == 0 && machine->node.awaits)
                 r = machine_reserve_for_all(job, job->n_local, n + 1, refusal);
         else if (r == 0)
                 r = machine_reserve(job, n + 1, 0, refusal);
@@ -398,6 +398,15 @@ int machine_join(struct job *job, const struct membership_request *request, cons
         node_join(&machine->node, clock_now(), request, tag);
         machine_set_due(job);
         return 0;
+}
+
+const struct report_member *machine_member(const struct job *job, uint64_t member) {
+        const struct node *node = &job->machine.node;
+
+        for (uint32_t i = 0; i < node->n; i++)
+                if (node->member[i].request.member == member)
+                        return &node->member[i];
+        return NULL;
 }
 
 void machine_gone(struct job *job, uint64_t member, uint32_t cause) {
@@ -432,8 +441,11 @@ bool machine_is_alone(const struct job *job) {
         return nodeset_count(job->machine.node.set) <= 1;
 }
 
-bool machine_may_prepare(const struct job *job) {
-        return machine_is_alone(job) || job->machine.node.phase == NODE_RUNNING;
+bool machine_may_prepare(const struct job *job, uint32_t track) {
+        const struct track *unit = &job->machine.node.track[track];
+
+        return machine_is_alone(job) || job->machine.node.phase == NODE_RUNNING ||
+               unit->prepared > unit->committed || unit->state == UNIT_COMMITTING;
 }
 
 uint32_t machine_rank_of(const struct job *job, uint32_t address) {
@@ -469,7 +481,7 @@ static uint32_t track_lane(const struct node *node, uint32_t track) {
 }
 
 bool machine_is_awaiting(const struct job *job) {
-        return job->machine.node.origin == ORIGIN_AWAITED;
+        return job->machine.node.awaits;
 }
 
 void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest, bool voids) {

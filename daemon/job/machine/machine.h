@@ -76,6 +76,8 @@ static inline const struct places *machine_places(const struct machine *machine)
  * it: ACTION_REFUSED. */
 int machine_join(struct job *job, const struct membership_request *request, const struct tag *tag,
                  struct refusal *refusal);
+/* What the node reports of the member; NULL: it is none of the node's. */
+const struct report_member *machine_member(const struct job *job, uint64_t member);
 /* The member is gone, for that cause (WIRE__CAUSE__…). */
 void machine_gone(struct job *job, uint64_t member, uint32_t cause);
 /* The whole generation ends, and there will be no other. */
@@ -132,8 +134,9 @@ uint64_t machine_operation(const struct job *job);
 
 /* No other node belongs to the generation. */
 bool machine_is_alone(const struct job *job);
-/* It is not frozen: once all buckets of a step are done, it says that it is prepared. */
-bool machine_may_prepare(const struct job *job);
+/* Once all buckets of the step are done, it says that it is prepared, or the step is committed: it is not
+ * frozen, or has said so before, or the step was decided. */
+bool machine_may_prepare(const struct job *job, uint32_t track);
 /* This node's place among those of the generation. */
 uint32_t machine_node_rank(const struct job *job);
 /* The rank of that node in the communicator of the present generation. */
@@ -169,5 +172,5 @@ void machine_unreachable(struct job *job, struct nodeset nodes);
 /* A job that comes from a former daemon: node and coordinator begin anew and wait for what its members here
  * say, those that are new in the job wait with them. 0, QUOTA with *refusal, or -ENOMEM. */
 int machine_expect(struct job *job, uint32_t members, struct refusal *refusal);
-/* Takes the members' words; see node_restore(). */
+/* See node_restore(). */
 void machine_restore(struct job *job, const struct report *report);

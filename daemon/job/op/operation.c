@@ -15,6 +15,7 @@
 #include "gradsync.pb-c.h"
 #include "job/event/event.h"
 #include "job/plan/plan.h"
+#include "job/plan/position.h"
 #include "proto/names.h"
 
 /* Bytes that the call reads and writes in the member's staging memory. */
@@ -204,17 +205,16 @@ static void operation_resolve_stall(struct job *job) {
         stalled_end(&job->operation.stalled, job, call->sequence + 1, what);
 }
 
-/* It ends in the same way for all members here, also if it has failed. */
 /* Before members hear of it. */
 static void operation_keep(struct job *job) {
-        const struct journal_ended ended = { .generation = job->generation,
-                                             .number = machine_committed(job, TRACK_OPERATION),
+        const struct journal_ended ended = { .number = machine_committed(job, TRACK_OPERATION),
                                              .sequence = job->local[0]->operation.next + 1,
                                              .failed = job->operation.failed };
 
         journal_end_operation(job->kept, &ended);
 }
 
+/* It ends in the same way for all members here, also if it has failed. */
 void operation_committed(struct job *job) {
         if (job->n_local > 0)
                 operation_keep(job);
@@ -363,6 +363,7 @@ void operation_voided(struct job *job) {
                 return;
         }
         job->torn = true;
+        position_end(job);
         if (job->operation.differs)
                 refusal = job->operation.refusal;
         else

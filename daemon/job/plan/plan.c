@@ -172,13 +172,14 @@ int plan_prepare_exchange(struct plan *plan, holding_done_fn late, struct refusa
         return exchange_new(plan->job, plan->reference, plan->ordinal, late, &plan->exchange, refusal);
 }
 
-struct journal_key plan_key(const struct plan *plan) {
+struct journal_key plan_key(const struct plan *plan, const struct description *description) {
         return (struct journal_key){ .uid = plan->job->uid,
                                      .job = plan->job->name,
                                      .incarnation = plan->job->incarnation,
+                                     .token = plan->job->token.digest,
                                      .plan = plan->ordinal,
-                                     .params = plan->reference->n_params,
-                                     .buckets = plan->reference->n_buckets };
+                                     .params = description->n_params,
+                                     .buckets = description->n_buckets };
 }
 
 void plan_forget_reference(struct plan *plan) {
@@ -195,7 +196,6 @@ void plan_move(struct plan *plan, uint32_t before, const int64_t *from) {
         struct plan_part moved[LIMIT_LOCAL] = { 0 };
         int64_t reference = -1;
 
-        journal_generation(plan->kept, plan->job->generation, n_local);
         plan->dropped = false;
         for (uint32_t local = 0; local < n_local; local++) {
                 if (from[local] < 0)

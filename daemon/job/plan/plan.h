@@ -48,18 +48,14 @@ struct plan_part { /* of one member of this node */
         struct memory_claim *claims; /* on registered memory */
         uint64_t *ready;             /* per bucket: number of the last step for which READY came */
         uint32_t n_ready;            /* buckets of the open step */
-        /* Back from a former daemon: the last step that the member knows to be committed, and how many
-         * buckets of the next one it has sent READY for. */
-        uint64_t said_step;
-        uint32_t said_launched;
+        uint64_t said_step; /* back from a former daemon: the last one whose commit the member has heard */
 };
 
-/* The words of a member that comes back about one plan. */
-struct plan_word {
-        uint32_t plan;     /* ordinal */
-        uint32_t launched; /* buckets of the step after `step` whose READY it has sent */
-        uint32_t track;    /* of its steps in a job of the cluster, as the journal says */
-        uint64_t step;     /* the last one that it knows to be committed */
+/* A plan that comes back from a former daemon. */
+struct plan_former {
+        uint32_t plan;  /* ordinal */
+        uint32_t track; /* of its steps, as the journal says */
+        uint64_t step;  /* the last one whose commit the member has heard */
 };
 
 /* Plans of a job, ascending, and its next one. */
@@ -146,7 +142,7 @@ int plan_drop(struct member *member, uint32_t ordinal, uint32_t request, struct 
 void part_set_state(struct plan_part *part, enum plan_part_state state); /* its only writer */
 /* Ends a description with an arena that the member has from a former daemon; the plan is agreed. fds
  * that are taken over are -1. Only a refusal is answered. */
-int plan_return(struct member *member, const struct plan_word *said, uint32_t request, int *fds,
+int plan_return(struct member *member, const struct plan_former *said, uint32_t request, int *fds,
                 unsigned n_fds, struct refusal *refusal);
 /* Whether some part of that member is on its way back from a former daemon. */
 bool plan_is_returning(const struct job *job, uint32_t local);
@@ -177,7 +173,7 @@ void plan_void(struct job *job);
  * gone had not brought it, and frees it if only they had it. */
 void plan_resume(struct plan *plan);
 /* The plan's key in the journal; the plan has a reference. */
-struct journal_key plan_key(const struct plan *plan);
+struct journal_key plan_key(const struct plan *plan, const struct description *description);
 /* Whether some member has a part of it. */
 bool plan_is_held(const struct plan *plan);
 /* Its steps have that track, and may begin: all members have agreed, and `steps` are committed on some node.

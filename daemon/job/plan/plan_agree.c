@@ -13,7 +13,6 @@
 #include "job/plan/step.h"
 
 #define LATE_AGAIN USEC_PER_SEC /* a time-out is said again */
-#define MOST_STEPS (UINT64_C(1) << 62)
 
 /* While the job goes on. */
 static void plan_end(struct plan *plan) {
@@ -21,9 +20,10 @@ static void plan_end(struct plan *plan) {
         bool agreed = plan->agreed;
 
         machine_forget(job, plan->ordinal);
-        plan_free(plan);
+        plan->agreed = false; /* its track has the steps from now on */
         if (agreed)
                 position_keep(job);
+        plan_free(plan);
 }
 
 static void plan_end_if_over(struct plan *plan) {
@@ -326,18 +326,6 @@ int plan_commit(struct member *member, uint32_t ordinal, uint32_t request, struc
         return plan_ask(plan, member, &what, bytes, refusal);
 }
 
-static int check_said(const struct plan *plan, const struct member *member, const struct plan_word *said,
-                      struct refusal *refusal) {
-        uint32_t n = plan->part[member->local].description->n_buckets;
-
-        if (said->launched <= n && said->step < MOST_STEPS)
-                return 0;
-        return refuse(refusal, WIRE__CODE__INVALID,
-                      "plan %u of job '%s', rank %u: %u of %u buckets of the step after %" PRIu64
-                      " cannot be ready",
-                      plan->ordinal, plan->job->name, member->rank, said->launched, n, said->step);
-}
-
 /* A member brings back a part that cannot be used. The others keep their parts. */
 static int refuse_return(struct plan *plan, const struct member *member, const struct refusal *refusal) {
         plan_release(plan, member->local);
@@ -361,6 +349,7 @@ static void plan_catch_up(struct plan *plan, uint64_t steps) {
 
         job_tell(job, (struct job_event){ .kind = JOB_EVENT_FLUSH });
         plan->step = steps;
+        position_commit(plan);
         if (steps > job->last_step)
                 job->last_step = steps;
         for (uint32_t local = 0; local < job->n_local; local++)
@@ -381,26 +370,34 @@ void plan_take_track(struct plan *plan, uint32_t track, uint64_t steps) {
                         answer_agreed(plan, local);
 }
 
-/* Finds a track that this daemon, which has started anew, can report for the plan: on one node any free track
- * will do. */
-static uint32_t free_track(const struct plan *plan) {
-        bool taken[LIMIT_TRACKS] = { false };
-        uint32_t track = TRACK_STEP;
-        struct plan *other;
-
-        list_for_each(other, &plan->job->plans, link)
-                taken[other->track] |= other->agreed;
-        while (taken[track])
-                track++;
-        return track;
-}
-
 /* Gives a plan that comes back its track. */
 static void find_track(struct plan *plan) {
         if (machine_is_awaiting(plan->job))
-                plan_take_track(plan, plan->job->cluster ? plan->track : free_track(plan), 0);
+                plan_take_track(plan, plan->track, 0);
         else
                 machine_agree(plan->job, plan->ordinal, description_digest(plan->reference), false);
+}
+
+/* The journal has the plan in this shape, and all that any member can have heard of it. */
+static int check_former(const struct plan *plan, const struct member *member, uint64_t step,
+                        struct refusal *refusal) {
+        const struct description *description = plan->part[member->local].description;
+        const struct journal_key key = plan_key(plan, description);
+        const struct journal_plan *kept = journal_find(plan->job->table->journal, &key);
+        uint64_t committed = journal_trace(kept).committed;
+
+        if (kept == NULL || !journal_fits(kept, &key, plan->job->max_world))
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "plan %u of job '%s', rank %u: the journal of gradsyncd has none with %u "
+                              "parameters and %u buckets",
+                              plan->ordinal, plan->job->name, member->rank, description->n_params,
+                              description->n_buckets);
+        if (step <= committed)
+                return 0;
+        return refuse(refusal, WIRE__CODE__INVALID,
+                      "plan %u of job '%s', rank %u: the journal of gradsyncd has %" PRIu64
+                      " committed steps of it, not %" PRIu64,
+                      plan->ordinal, plan->job->name, member->rank, committed, step);
 }
 
 static int plan_returned(struct plan *plan, struct member *member, int r, struct refusal *refusal) {
@@ -422,18 +419,18 @@ static int plan_returned(struct plan *plan, struct member *member, int r, struct
         return 0;
 }
 
-static int plan_take_back(struct plan *plan, struct member *member, const struct plan_word *said, int *fds,
-                          unsigned n_fds, struct refusal *refusal) {
+static int plan_take_back(struct plan *plan, struct member *member, uint64_t step, int *fds, unsigned n_fds,
+                          struct refusal *refusal) {
         int r = description_complete(plan->part[member->local].description, refusal);
 
         if (r == 0)
                 r = compare(plan, member, refusal);
         if (r == 0)
-                r = check_said(plan, member, said, refusal);
+                r = check_former(plan, member, step, refusal);
         return r == 0 ? plan_provide_again(plan, member, fds, n_fds, refusal) : r;
 }
 
-int plan_return(struct member *member, const struct plan_word *said, uint32_t request, int *fds,
+int plan_return(struct member *member, const struct plan_former *said, uint32_t request, int *fds,
                 unsigned n_fds, struct refusal *refusal) {
         struct plan *plan = describing(member, said->plan, refusal);
         struct memory_request what = { .kind = MEMORY_RETURNED, .fds = fds };
@@ -443,7 +440,7 @@ int plan_return(struct member *member, const struct plan_word *said, uint32_t re
         struct plan_part *part = &plan->part[member->local];
         uint64_t bytes = part->description->arena_bytes;
         what.n_fds = n_fds - 1;
-        int r = plan_take_back(plan, member, said, fds, n_fds, refusal);
+        int r = plan_take_back(plan, member, said->step, fds, n_fds, refusal);
         if (r == 0)
                 r = keep_reference(plan, member->local);
         if (r != 0)
@@ -451,7 +448,6 @@ int plan_return(struct member *member, const struct plan_word *said, uint32_t re
         if (!plan->agreed)
                 plan->track = said->track;
         part->said_step = said->step;
-        part->said_launched = said->launched;
         part_set_state(part, PART_RETURNING);
         part->request = request;
         return plan_ask(plan, member, &what, bytes, refusal);

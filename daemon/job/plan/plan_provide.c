@@ -9,6 +9,7 @@
 #include "job/data.h"
 #include "job/plan/plan_control.h"
 #include "job/plan/plan_private.h"
+#include "job/plan/position.h"
 #include "job/plan/step.h"
 
 /* Whether this part's buckets lie elsewhere than the reference says. */
@@ -104,7 +105,7 @@ static int reserve_track(const struct plan *plan, struct refusal *refusal) {
 
         list_for_each(other, &plan->job->plans, link)
                 agreed += other->agreed && other != plan;
-        n = agreed > said ? agreed : said; /* while words are awaited, the node says nothing of plans */
+        n = agreed > said ? agreed : said; /* while members are awaited, the node says nothing of plans */
         if (n >= LIMIT_PLANS)
                 return refuse(
                         refusal, WIRE__CODE__QUOTA,
@@ -113,9 +114,24 @@ static int reserve_track(const struct plan *plan, struct refusal *refusal) {
         return machine_reserve(plan->job, 0, TRACK_STEP + n + 1, refusal);
 }
 
+/* A plan that comes back has a slot: check_former() has seen to that. */
+static void plan_keep(struct plan *plan, const struct journal_key *key, uint32_t most) {
+        struct journal *journal = plan->job->table->journal;
+
+        if (plan->job->takeover != NULL) {
+                plan->kept = journal_find(journal, key);
+                if (plan->kept != NULL)
+                        journal_take(journal, plan->kept);
+        } else if (!plan->job->lost_with_daemon) {
+                plan->kept = journal_add(journal, key, most);
+                if (plan->kept == NULL && plan->job->kept != NULL)
+                        position_give_up(plan->job);
+        }
+}
+
 int plan_prepare(struct plan *plan, struct refusal *refusal) {
         const struct jobs_config *config = &plan->job->table->config;
-        const struct journal_key key = plan_key(plan);
+        const struct journal_key key = plan_key(plan, plan->reference);
         uint32_t most = plan->job->max_world;
         uint64_t bytes = buckets_bytes(plan->reference, config->backend, most);
         int r = reserve_track(plan, refusal);
@@ -140,9 +156,7 @@ int plan_prepare(struct plan *plan, struct refusal *refusal) {
                 charge_release(&plan->charge); /* the next generation may try again */
                 return r;
         }
-        plan->kept = journal_add(plan->job->table->journal, &key, most);
-        if (plan->job->state == JOB_RUNNING)
-                journal_generation(plan->kept, plan->job->generation, plan->job->n_local);
+        plan_keep(plan, &key, most);
         return 0;
 }
 

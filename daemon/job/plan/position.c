@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job/plan/position.h"
 
+#include <string.h>
+#include <sys/random.h>
+
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
@@ -17,34 +20,166 @@ static struct journal_track position_of_track(const struct job *job, uint32_t tr
         return (struct journal_track){ JOURNAL_NO_PLAN, track, machine_committed(job, track) };
 }
 
-void position_claim(struct job *job) {
-        struct log_context context = LOG_CONTEXT_OF(job);
-
-        if (!job->cluster || job->kept != NULL || job->table->journal == NULL)
-                return;
-        job->kept = journal_add_job(job->table->journal, job->uid, job->name, job->incarnation);
-        if (job->kept == NULL && flood_admits(FLOOD_JOBS, job->uid, clock_now()))
-                log_write(LOG_WARNING, &context,
-                          "job '%s': the journal is full; a restart of this gradsyncd would end the job",
-                          job->name);
+/* A process that takes the member's place has a secret of its own. */
+static void position_name(struct member *member) {
+        if (sha256_is_none(&member->secret) &&
+            getrandom(&member->secret, sizeof(member->secret), 0) != sizeof(member->secret))
+                member->secret = (struct sha256){ 0 }; /* no process comes back with that one */
 }
 
-void position_keep(const struct job *job) {
+static struct journal_member position_of_member(const struct job *job, const struct member *member) {
+        const struct report_member *said = machine_member(job, member->id);
+        const struct membership_request *wish = &said->request;
+
+        return (struct journal_member){
+                .id = member->stable,
+                .secret = member->secret,
+                .rank = member->rank,
+                .slot = member->local_rank,
+                .flags = (wish->has_rank ? JOURNAL_HAS_RANK : 0) | (wish->has_slot ? JOURNAL_HAS_SLOT : 0) |
+                         (said->behind ? JOURNAL_LACKS : 0),
+                .min_world = wish->min_world,
+                .max_world = wish->max_world,
+                .grace = wish->grace,
+                .identity = wish->identity,
+                .instance = wish->instance,
+        };
+}
+
+struct situation {
+        struct generation number;
+        bool ended;
+        uint32_t since;
+        struct journal_ended operations;
+};
+
+static void position_write(struct job *job, const struct situation *situation) {
         const struct node *node = &job->machine.node;
-        struct journal_place place = { .generation = node->generation, .world = job->world };
+        struct journal_generation *to = journal_begin_generation(job->kept);
 
-        if (job->generation != node->generation.number) { /* members do not know that one yet */
-                const struct journal_place *now = journal_place_of(job->kept, job->generation);
+        to->world = job->world;
+        to->ended = situation->ended;
+        to->since = situation->since;
+        to->operations = situation->operations;
+        to->unsynced = node->unsynced;
+        to->history = node->history;
+        if (!job->cluster)
+                to->history.term = 0;
+        for (uint32_t track = TRACK_STEP; track < node->n_tracks; track++)
+                to->steps += node->track[track].committed;
+        nodeset_copy((struct nodeset){ to->set, NODESET_WORDS }, node->set);
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->owner != NULL && machine_member(job, job->local[local]->id) != NULL)
+                        to->member[to->n_members++] = position_of_member(job, job->local[local]);
+        for (uint32_t track = TRACK_STEP; track < node->n_tracks; track++)
+                to->track[to->n_tracks++] = position_of_track(job, track);
+        journal_enter(job->kept, situation->number);
+}
 
-                if (now == NULL)
-                        return;
-                place.generation = now->generation;
-        }
+static void position_claim(struct job *job) {
+        const struct journal_about about = { .incarnation = job->incarnation,
+                                             .token = job->token.digest,
+                                             .cluster = job->cluster };
+
+        if (job->kept != NULL || job->lost_with_daemon || job->table->journal == NULL)
+                return;
+        job->kept = journal_add_job(job->table->journal, job->uid, job->name, &about, job->max_world);
+        if (job->kept == NULL)
+                position_give_up(job);
+}
+
+void position_enter(struct job *job, bool resumed) {
+        const struct journal_generation *before = journal_latest(job->kept);
+
+        position_claim(job);
         if (job->kept == NULL)
                 return;
         for (uint32_t local = 0; local < job->n_local; local++)
-                place.rank[place.n_ranks++] = job->local[local]->rank;
-        for (uint32_t track = TRACK_STEP; track < node->n_tracks; track++)
-                place.track[place.n_tracks++] = position_of_track(job, track);
-        journal_place_job(job->kept, &place);
+                position_name(job->local[local]);
+        /* Generations of jobs of one daemon have no term. */
+        position_write(job, &(struct situation){
+                                    .number = job->cluster ? job->machine.node.generation
+                                                           : (struct generation){ .number = job->generation },
+                                    .since = resumed && before != NULL ? before->since : job->generation,
+                                    .operations = {
+                                            .number = machine_committed(job, TRACK_OPERATION),
+                                            .sequence = job->n_local > 0 ? job->local[0]->operation.next : 0,
+                                            .failed = resumed && journal_ended_of(job->kept).failed,
+                                    } });
+}
+
+static bool position_has(const struct job *job, const struct journal_member *kept) {
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->stable == kept->id)
+                        return job->local[local]->owner != NULL;
+        return false;
+}
+
+/* The node is in a generation of which its members have not heard: what it knows is not of this one. */
+static void position_trim(struct job *job, const struct journal_generation *now, bool ended) {
+        struct journal_generation *to = journal_begin_generation(job->kept);
+
+        memcpy(to, now, journal_generation_bytes(0));
+        to->number.number = 0;
+        to->ended |= ended;
+        to->n_members = 0;
+        for (uint32_t i = 0; i < now->n_members; i++)
+                if (position_has(job, &now->member[i]))
+                        to->member[to->n_members++] = now->member[i];
+        journal_enter(job->kept, now->number);
+}
+
+static void position_write_again(struct job *job, bool ended) {
+        const struct journal_generation *now = journal_latest(job->kept);
+
+        if (now == NULL || job->takeover != NULL || job->generation != now->number.number)
+                return;
+        if (job->machine.node.generation.number != job->generation)
+                position_trim(job, now, ended);
+        else
+                position_write(job, &(struct situation){ .number = now->number,
+                                                         .ended = ended || now->ended,
+                                                         .since = now->since,
+                                                         .operations = now->operations });
+}
+
+void position_keep(struct job *job) {
+        position_write_again(job, false);
+}
+
+void position_end(struct job *job) {
+        position_write_again(job, true);
+}
+
+void position_commit(struct plan *plan) {
+        struct job *job = plan->job;
+        const struct journal_generation *now = journal_latest(job->kept);
+
+        journal_commit(plan->kept, plan->step);
+        if (now != NULL && now->unsynced && !job->machine.node.unsynced)
+                position_keep(job);
+}
+
+void position_forget(struct job *job) {
+        struct journal *journal = job->table->journal;
+        struct plan *plan;
+
+        journal_drop_job(journal, job->kept);
+        job->kept = NULL;
+        list_for_each(plan, &job->plans, link) {
+                journal_drop(journal, plan->kept);
+                plan->kept = NULL;
+        }
+}
+
+void position_give_up(struct job *job) {
+        struct log_context context = LOG_CONTEXT_OF(job);
+
+        position_forget(job);
+        job->lost_with_daemon = true;
+        if (flood_admits(FLOOD_JOBS, job->uid, clock_now()))
+                log_write(LOG_WARNING, &context,
+                          "job '%s': the journal has no more room for jobs of uid %u; a restart of this "
+                          "gradsyncd would end the job",
+                          job->name, (unsigned)job->uid);
 }

@@ -1,13 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the journal has of a job, for the next daemon: see struct journal_generation. A job that is taken back
+ * has what the former daemon wrote until it enters its next generation.
+ */
 #pragma once
 
+#include <stdbool.h>
+
 struct job;
+struct plan;
 
-/* Gives the job its slot in the journal, once it has formed or is taken back from a former daemon. A job that
- * has not formed leaves the slot of its namesake to that one's members. */
-void position_claim(struct job *job);
-
-/* Writes to the journal where the job's part on this daemon is in the cluster: its generation, its members'
- * ranks, and the tracks of its plans. To be called when the job enters a generation, before its members are
- * told, and when a track has come to another plan, or to none. */
-void position_keep(const struct job *job);
+/* The job enters a generation: to be called before its members are told. `resumed`: nothing is void, and
+ * operations are counted on. */
+void position_enter(struct job *job, bool resumed);
+/* A track has come to another plan, or to none. */
+void position_keep(struct job *job);
+/* Members are about to hear of a loss, or that something is void. Those that are gone have no place any more.
+ */
+void position_end(struct job *job);
+/* Members are about to hear of plan->step. */
+void position_commit(struct plan *plan);
+/* No daemon takes the job back. */
+void position_forget(struct job *job);
+/* The same, since the journal has no room. */
+void position_give_up(struct job *job);

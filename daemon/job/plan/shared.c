@@ -22,8 +22,8 @@ static const uint64_t neutral_bits[DTYPES][3] = {
 };
 
 int shared_check(const struct job *job, struct refusal *refusal) {
-        if (job->n_local == job->world || job->table->config.engine != NULL)
-                return 0;
+        if (!job->cluster || job->n_local == job->world || job->table->config.engine != NULL)
+                return 0; /* after a restart a job of one daemon may lack members */
         return refuse(refusal, WIRE__CODE__UNSUPPORTED,
                       "job '%s': only %u of its %u members are on this node, and this gradsyncd exchanges "
                       "nothing with other nodes",

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
 #include "job/event/event.h"
+#include "job/plan/position.h"
 #include "proto/names.h"
 
 /* Where buckets go between nodes; NULL: there is only this one. */
@@ -40,7 +41,6 @@ static bool open_step(struct plan *plan, uint64_t now) {
         plan->gate = plan->job->table->gate == GATE_HELD ? GATE_HELD : GATE_OPEN;
         plan->sum_squares = 0;
         plan->nonfinite = 0;
-        journal_step(plan->kept, plan->step + 1);
         record_open(plan->job->record, &plan->trace,
                     &(struct record_step){
                             .number = plan->step + 1,
@@ -77,6 +77,7 @@ void step_committed(struct plan *plan) {
         uint64_t now = clock_now();
 
         plan->step++;
+        position_commit(plan);
         step_resolve_stall(plan);
         record_close(job->record, plan->trace, true, plan->opened, now);
         job->record->totals.nonfinite_steps += plan->nonfinite > 0;
@@ -114,7 +115,7 @@ void step_unbegun(struct plan *plan) {
         nonfinite_void(plan);
         record_close(plan->job->record, plan->trace, false, plan->opened, clock_now());
         close_step(plan);
-        journal_step(plan->kept, 0);
+        journal_void(plan->kept, plan->step + 1);
         forget_ready(plan);
         loop_defer(plan->job->table->config.loop, &plan->job->settle);
 }
@@ -174,7 +175,7 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
                 return;
         record_end(plan->job->record, plan->trace, index, now, bucket->begun, result);
         bucket_set_state(bucket, BUCKET_DONE, now);
-        if (machine_may_prepare(plan->job))
+        if (machine_may_prepare(plan->job, plan->track))
                 journal_done(plan->kept, index, plan->reference->bucket[index].first, result,
                              unused_of(bucket, bytes), bytes);
         plan->sum_squares += result->sum_squares;
@@ -270,7 +271,7 @@ static int bucket_launch(struct plan *plan, uint32_t index, uint64_t now) {
                 return 1;
         record_start(plan->job->record, plan->trace, index, now);
         bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
-        journal_begin(plan->kept, index);
+        journal_begin(plan->kept, plan->step + 1, plan->job->n_local, index);
         if (step_is_spared(plan, index))
                 step_drop(plan, index);
         else
@@ -433,7 +434,7 @@ void step_exchanged(struct plan *plan, uint32_t number) {
         bucket_touch(&plan->bucket[piece.bucket], clock_now());
         if (piece.offset == 0) {
                 bucket_set_state(&plan->bucket[piece.bucket], BUCKET_FANNING_OUT, clock_now());
-                journal_begin(plan->kept, piece.bucket);
+                journal_begin(plan->kept, plan->step + 1, plan->job->n_local, piece.bucket);
         }
         slot_set_state(exchange_slot(plan->exchange, number), SLOT_FANNING_OUT);
         if (plan->job->n_local > 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which members are awaited after a restart of the daemon, and what those that are back tell. See
+/* Which members are awaited after a restart of the daemon, and what those that are back bring. See
  * takeover.h. */
 #include "job/restart/takeover.h"
 
@@ -23,7 +23,7 @@ struct takeover *takeover_free(struct takeover *takeover) {
 
 int takeover_check_join(const struct job *job, const struct membership_request *wish,
                         struct refusal *refusal) {
-        const struct membership_request *first = &job->takeover->first;
+        const struct journal_member *first = &job->takeover->from->member[0];
 
         if (wish->min_world != first->min_world || wish->max_world != first->max_world)
                 return refuse(
@@ -50,30 +50,21 @@ static bool takeover_is_claimed(const struct job *job, uint32_t rank) {
         return false;
 }
 
-/* What its machine knows of a member's state: no more than whether it has any. */
-struct tag takeover_tag(const struct job *job, bool history) {
-        if (!history)
-                return (struct tag){ 0 };
-        return (struct tag){ .incarnation = job->incarnation,
-                             .term = job->takeover->place.generation.term,
-                             .generation = job->takeover->generation,
-                             .step = 1 };
-}
-
-/* What a member tells after REJOINED, until it has told everything. */
+/* What a member brings after REJOINED, until it has brought everything. */
 static int check_telling(const struct member *member, struct refusal *refusal) {
         const struct job *job = member->job;
 
         if (job->takeover != NULL && member->state == MEMBER_ACTIVE &&
-            !job->takeover->part[member->local].word.told)
+            !job->takeover->part[member->local].told)
                 return 0;
         return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' is not on its way back into it",
                       member->rank, job->name);
 }
 
-/* All that it tells is one request: what still comes of it after it was refused is absorbed. */
+/* All that it brings is one request: what still comes of it after it was refused is absorbed, and so is what
+ * comes to a job that has ended. */
 static bool takeover_absorbs(const struct member *member, uint32_t request) {
-        return request != 0 && member->spurned == request;
+        return (request != 0 && member->spurned == request) || member->job->state == JOB_LOST;
 }
 
 static int spurn(struct member *member, uint32_t request, int r) {
@@ -82,11 +73,10 @@ static int spurn(struct member *member, uint32_t request, int r) {
         return r;
 }
 
-static int takeover_find_track(const struct member *member, struct plan_word *plan, struct refusal *refusal) {
-        const struct journal_track *track = place_find(&member->job->takeover->place, plan->plan);
+static int takeover_find_track(const struct member *member, struct plan_former *plan,
+                               struct refusal *refusal) {
+        const struct journal_track *track = journal_track_of(member->job->takeover->from, plan->plan);
 
-        if (!member->job->cluster)
-                return 0;
         if (track == NULL)
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "plan %u of job '%s', rank %u: the journal of gradsyncd does not have it",
@@ -95,7 +85,7 @@ static int takeover_find_track(const struct member *member, struct plan_word *pl
         return 0;
 }
 
-int takeover_plan(struct member *member, struct plan_word *plan, uint32_t request, int *fds, unsigned n_fds,
+int takeover_plan(struct member *member, struct plan_former *plan, uint32_t request, int *fds, unsigned n_fds,
                   struct refusal *refusal) {
         int r = check_telling(member, refusal);
 
@@ -142,22 +132,24 @@ static int return_late(struct member *member, struct refusal *refusal) {
                                       plan->part[member->local].said_step);
         list_for_each(plan, &job->plans, link)
                 takeover_drop_part(plan, member->local);
-        job->takeover->voided = true; /* the verdict was found without its word */
+        job->takeover->voided = true; /* the verdict was found without it */
         return 0;
 }
 
-int takeover_told(struct member *member, uint32_t request, struct refusal *refusal) {
+int takeover_told(struct member *member, uint32_t next_plan, uint32_t request, struct refusal *refusal) {
         struct job *job = member->job;
         int r = check_telling(member, refusal);
 
         if (takeover_absorbs(member, request))
                 return 0;
+        if (r == 0)
+                member->next_plan = job->takeover->part[member->local].next_plan = next_plan;
         if (r == 0 && !takeover_is_awaiting(job))
                 r = return_late(member, refusal);
         if (r != 0)
                 return r;
         member->spurned = 0;
-        job->takeover->part[member->local].word.told = true;
+        job->takeover->part[member->local].told = true;
         loop_defer(job->table->config.loop, &job->settle);
         return 0;
 }
@@ -189,12 +181,16 @@ bool takeover_is_vacant(const struct job *job, uint32_t rank) {
         return local < job->n_local && !takeover_is_back(job, local);
 }
 
-/* Members that are here and have not told all, or were refused, or whose memory is not back yet; those that
- * are gone again are nobody's concern. */
+bool takeover_is_complete(const struct job *job, uint32_t local) {
+        return takeover_is_back(job, local) && job->takeover->part[local].told;
+}
+
+/* Members that are here and have not brought all, or were refused, or whose memory is not back yet; those
+ * that are gone again do not count. */
 bool takeover_is_telling(const struct job *job, uint32_t local) {
         if (!takeover_is_back(job, local))
                 return false;
-        return !job->takeover->part[local].word.told || job->local[local]->spurned != 0 ||
+        return !job->takeover->part[local].told || job->local[local]->spurned != 0 ||
                job->local[local]->staging.returning || plan_is_returning(job, local);
 }
 
@@ -205,7 +201,7 @@ static bool is_empty(const struct job *job) {
         return true;
 }
 
-/* Whether the holder of this place may still come: a job that nobody is in is not kept for long. */
+/* Whether the holder of this place may still come: a job without any member is not kept for long. */
 static bool takeover_is_expected(const struct job *job, uint32_t local) {
         const struct takeover *takeover = job->takeover;
         uint64_t now = clock_now();
@@ -230,7 +226,7 @@ bool takeover_any_telling(const struct job *job) {
 }
 
 bool takeover_busy(const struct job *job) {
-        if (job->takeover == NULL || job->state == JOB_LOST) /* to that one nobody comes back any more */
+        if (job->takeover == NULL || job->state == JOB_LOST) /* no member comes back to that one */
                 return false;
         return takeover_any_telling(job) || (is_empty(job) && takeover_any_expected(job));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members' words, and the trace that the former daemon has left, become a report; see verdict.h. */
+/* The journal of the former daemon becomes a report; see verdict.h. */
 #include "job/restart/verdict.h"
 
 #include <inttypes.h>
@@ -15,23 +15,9 @@
 
 #define MOST_NUMBERS (1u << 17) /* in the results that one member is sent at once: so many fit its queue */
 
-static bool is_back(const struct job *job, uint32_t local) {
-        return takeover_is_back(job, local) && job->takeover->part[local].word.told;
-}
-
 /* Whether the member has heard of the latest generation. */
 static bool is_current(const struct takeover *takeover, uint32_t local) {
-        return takeover->part[local].word.generation == takeover->generation;
-}
-
-/* Of the first n members of the former generation here; what a member has said that is gone again does not
- * count. */
-static void list_words(const struct job *job, uint32_t n, struct word *word) {
-        for (uint32_t local = 0; local < n; local++) {
-                word[local] = job->takeover->part[local].word;
-                word[local].told = is_back(job, local);
-                word[local].ended |= job->takeover->ended;
-        }
+        return takeover->part[local].generation == takeover->from->number.number;
 }
 
 static bool all_current(const struct job *job, uint32_t before) {
@@ -41,9 +27,16 @@ static bool all_current(const struct job *job, uint32_t before) {
         return true;
 }
 
-/* How far the former daemon was with the plan, of which `before` members were here. */
-static struct trace trace_of(const struct plan *plan, uint32_t before) {
-        return journal_trace(plan->kept, plan->job->takeover->generation, before);
+/* Whether all of the `before` members that were here are back, and none can have heard, or is yet to hear, of
+ * anything void. */
+static bool all_whole(const struct job *job, uint32_t before) {
+        const struct takeover *takeover = job->takeover;
+
+        for (uint32_t local = 0; local < before; local++)
+                if (!takeover_is_complete(job, local) ||
+                    takeover->part[local].generation < takeover->from->since)
+                        return false;
+        return !takeover->from->ended;
 }
 
 static void tell_results(struct plan *plan, uint32_t local) {
@@ -63,32 +56,24 @@ static void tell_results(struct plan *plan, uint32_t local) {
         member_tell(member, (struct job_event){ .kind = JOB_EVENT_PAST_COMMIT, .plan = plan });
 }
 
-static struct word_step about_of(const struct plan *plan, uint32_t local) {
-        const struct plan_part *part = &plan->part[local];
-
-        return (struct word_step){ .known = part->state == PART_MAPPED,
-                                   .step = part->said_step,
-                                   .launched = part->said_launched };
+/* The results of one step fit what a member is sent at once. */
+static bool verdict_fits(const struct plan *plan) {
+        return (uint64_t)plan->reference->n_buckets * (plan->job->n_local + 3) <= MOST_NUMBERS;
 }
 
-/* Whether the member can be given the results of the plan's step `step`. */
-static bool verdict_can_hear(const struct plan *plan, uint32_t local, const struct word *word, uint64_t step,
-                             const struct trace *trace) {
-        const struct word_step about = about_of(plan, local);
-        uint64_t numbers = (uint64_t)plan->reference->n_buckets * (plan->job->n_local + 3);
-
-        return numbers <= MOST_NUMBERS && words_can_hear(word, &about, plan->job->takeover->generation, trace,
-                                                         step, plan->reference->n_buckets);
+/* Whether the member can be given all that it has not heard of the steps up to plan->step. */
+static bool verdict_can_tell(const struct plan *plan, uint32_t local, const struct trace *trace) {
+        return plan->part[local].said_step + 1 == plan->step && trace_has_results(trace) &&
+               verdict_fits(plan);
 }
 
 /* The member has not heard of the last commit; whether it has now. */
-static bool verdict_catch_up(struct plan *plan, uint32_t local, const struct word *word,
-                             const struct trace *trace) {
+static bool verdict_catch_up(struct plan *plan, uint32_t local, const struct trace *trace) {
         struct job *job = plan->job;
 
-        if (!is_back(job, local))
+        if (!takeover_is_complete(job, local))
                 return false;
-        if (verdict_can_hear(plan, local, word, plan->step, trace)) {
+        if (verdict_can_tell(plan, local, trace)) {
                 tell_results(plan, local);
                 return true;
         }
@@ -98,13 +83,13 @@ static bool verdict_catch_up(struct plan *plan, uint32_t local, const struct wor
 }
 
 /* Whether each member knows of the last commit by now. */
-static bool tell_last_step(struct plan *plan, uint32_t before, const struct word *word) {
-        const struct trace trace = trace_of(plan, before);
+static bool tell_last_step(struct plan *plan, uint32_t before) {
+        const struct trace trace = journal_trace(plan->kept);
         bool heard = true;
 
         for (uint32_t local = 0; local < before; local++)
                 if (plan->part[local].state == PART_MAPPED && plan->part[local].said_step != plan->step)
-                        heard = verdict_catch_up(plan, local, &word[local], &trace) && heard;
+                        heard = verdict_catch_up(plan, local, &trace) && heard;
         return heard;
 }
 
@@ -116,82 +101,85 @@ static void verdict_use_track(struct report *report, uint32_t track) {
 }
 
 /* The plan's track, as the former daemon would report it. */
-static void report_plan(struct plan *plan, const struct word *word, struct report *report) {
-        const struct trace trace = trace_of(plan, plan->job->n_local);
-        const struct journal_track *track = place_find(&plan->job->takeover->place, plan->ordinal);
-        uint64_t before = track != NULL ? track->before : 0;
-        struct word_step about[LIMIT_LOCAL];
+static void report_plan(struct plan *plan, struct report *report) {
+        const struct journal_track *track = journal_track_of(plan->job->takeover->from, plan->ordinal);
+        const struct trace trace = journal_trace(plan->kept);
+        bool open = trace_is_open(&trace), prepared = trace_is_prepared(&trace);
 
         for (uint32_t local = 0; local < plan->job->n_local; local++)
-                if (is_back(plan->job, local))
+                if (takeover_is_complete(plan->job, local))
                         takeover_drop_part(plan, local);
         if (!plan->agreed)
                 return;
+        plan->step = trace.committed;
+        plan->job->takeover->began |= open;
         for (uint32_t local = 0; local < plan->job->n_local; local++)
-                about[local] = about_of(plan, local);
-        struct words_unit unit = words_unit(word, about, plan->job->n_local, &trace);
-        plan->step = unit.committed;
-        plan->job->takeover->began |= unit.began;
-        for (uint32_t local = 0; local < plan->job->n_local; local++)
-                plan->job->takeover->part[local].lacks |=
-                        about[local].known &&
-                        ((about[local].step < unit.committed &&
-                          !verdict_can_hear(plan, local, &word[local], unit.committed, &trace)) ||
-                         (unit.prepared &&
-                          !verdict_can_hear(plan, local, &word[local], unit.committed + 1, &trace)));
+                if (plan->part[local].state == PART_MAPPED)
+                        plan->job->takeover->part[local].lacks |= (plan->part[local].said_step < plan->step &&
+                                                                   !verdict_can_tell(plan, local, &trace)) ||
+                                                                  (prepared && !verdict_fits(plan));
         verdict_use_track(report, plan->track);
         report->plan[report->n_plans++] = (struct report_plan){ .digest = description_digest(plan->reference),
                                                                 .ordinal = plan->ordinal,
                                                                 .track = plan->track,
-                                                                .before = before };
-        report->committed[plan->track] = before + unit.committed;
-        report->mark[plan->track] = before + unit.committed + unit.opened;
-        report->prepared[plan->track] = before + unit.committed + unit.prepared;
+                                                                .before = track->before };
+        report->committed[plan->track] = track->before + trace.committed;
+        report->mark[plan->track] = report->committed[plan->track] + open;
+        report->prepared[plan->track] = report->committed[plan->track] + prepared;
 }
 
-/* Tracks of plans that have been freed. */
-static void report_tracks(const struct job *job, struct report *report) {
-        const struct journal_place *place = &job->takeover->place;
+/* The journal may still have a plan that all members have dropped. */
+static uint64_t steps_left(const struct job *job, uint32_t plan) {
+        const struct journal_key key = { .uid = job->uid,
+                                         .job = job->name,
+                                         .incarnation = job->incarnation,
+                                         .token = job->token.digest,
+                                         .plan = plan };
 
-        for (uint32_t i = 0; i < place->n_tracks; i++) {
-                uint32_t track = place->track[i].track;
+        return journal_trace(journal_find(job->table->journal, &key)).committed;
+}
+
+/* Tracks of plans that have been freed, or that no member brings back. */
+static void report_tracks(const struct job *job, struct report *report) {
+        const struct journal_generation *from = job->takeover->from;
+
+        for (uint32_t i = 0; i < from->n_tracks; i++) {
+                uint32_t track = from->track[i].track;
 
                 verdict_use_track(report, track);
-                if (report->committed[track] == 0)
+                if (report->mark[track] == 0)
                         report->committed[track] = report->mark[track] = report->prepared[track] =
-                                place->track[i].before;
+                                from->track[i].before + steps_left(job, from->track[i].plan);
         }
 }
 
-/* As the former daemon would have it, if the last step was in its last generation. */
+/* The tag of a state with all steps, as the former daemon had it. */
 static struct tag report_tag(const struct job *job, const struct report *report) {
-        struct tag tag = takeover_tag(job, true);
+        const struct journal_generation *from = job->takeover->from;
+        struct tag tag = { .incarnation = job->incarnation,
+                           .term = from->number.term,
+                           .generation = from->number.number };
 
-        tag.step = 0;
         for (uint32_t track = TRACK_STEP; track < report->n_tracks; track++) {
                 tag.step += report->committed[track];
-                tag.plans += tag_plans(report->committed[track], track);
+                if (nodeset_count(report_set(report)) > 1)
+                        tag.plans += tag_plans(report->committed[track], track);
         }
-        return tag.step > 0 ? tag : (struct tag){ 0 };
+        return tag.step > from->steps ? tag : from->history;
 }
 
-/* On several nodes the coordinator has to know who lacks something of the state before it makes the next
- * generation: then all members synchronise. */
+/* The coordinator has to know who lacks something of the state before it makes the next generation: then all
+ * members synchronise. */
 static void report_member(const struct job *job, uint32_t local, struct report *report) {
         const struct returned *part = &job->takeover->part[local];
-        bool behind = job->cluster && part->lacks;
-        struct tag tag = job->cluster ? report_tag(job, report) : takeover_tag(job, true);
-
-        if (!part->history || behind)
-                tag = (struct tag){ 0 };
 
         report->member_of[report->n_members++] =
                 (struct report_member){ .request = part->request,
-                                        .tag = tag,
+                                        .tag = part->lacks ? (struct tag){ 0 } : job->takeover->tag,
                                         .rank = job->local[local]->rank,
                                         .slot = job->local[local]->local_rank,
                                         .id = job->local[local]->stable,
-                                        .behind = behind,
+                                        .behind = part->lacks,
                                         .in = true };
 }
 
@@ -200,9 +188,9 @@ static bool verdict_has_left(const struct job *job, uint32_t local) {
         return job->takeover->part[local].here && job->local[local]->state == MEMBER_LEFT;
 }
 
-/* Operations of a job of the cluster have numbers that all nodes know. */
+/* Operations have numbers that all nodes of the job know. */
 static void report_operations(const struct job *job, struct report *report) {
-        uint64_t ended = journal_ended_of(job->kept, job->takeover->generation).number;
+        uint64_t ended = journal_ended_of(job->kept).number;
 
         verdict_use_track(report, TRACK_OPERATION);
         report->committed[TRACK_OPERATION] = report->mark[TRACK_OPERATION] =
@@ -210,12 +198,12 @@ static void report_operations(const struct job *job, struct report *report) {
 }
 
 /* The ordinal of the members' next plan, once those are gone that end with a loss. */
-static uint32_t report_next_plan(const struct job *job, const struct word *word) {
+static uint32_t report_next_plan(const struct job *job) {
         const struct plan *plan;
         uint32_t next = 0;
 
         for (uint32_t local = 0; local < job->n_local; local++)
-                if (word[local].told && job->takeover->part[local].next_plan > next)
+                if (takeover_is_complete(job, local) && job->takeover->part[local].next_plan > next)
                         next = job->takeover->part[local].next_plan;
         list_for_each(plan, &job->plans, link)
                 if (plan->void_on_loss && !plan->agreed && plan->ordinal < next)
@@ -223,37 +211,35 @@ static uint32_t report_next_plan(const struct job *job, const struct word *word)
         return next;
 }
 
-/* All members have told what they know, or are not awaited any longer: the machine gets their report. */
+/* All members have come back, or are not awaited any longer: the machine gets their node's report. */
 static void verdict_restore(struct job *job) {
-        struct word word[LIMIT_LOCAL];
+        const struct journal_generation *from = job->takeover->from;
         struct report report;
         struct plan *plan;
-        bool history = false;
 
         report_clear(&report);
-        list_words(job, job->n_local, word);
-        report.generation = job->takeover->place.generation;
+        report.generation = from->number;
         report.world = job->world;
         report.n_tracks = 0;
+        if (job->cluster)
+                report_name_nodes(&report,
+                                  (struct nodeset){ (uint64_t *)(uintptr_t)from->set, NODESET_WORDS },
+                                  (struct nodeset){ 0 });
         report_operations(job, &report);
         list_for_each(plan, &job->plans, link)
-                report_plan(plan, word, &report);
+                report_plan(plan, &report);
         report_tracks(job, &report);
-        report.next_plan = report_next_plan(job, word);
-        for (uint32_t local = 0; local < job->n_local; local++) {
-                if (word[local].told || verdict_has_left(job, local))
+        for (uint32_t track = TRACK_STEP; track < report.n_tracks; track++)
+                job->history |= report.committed[track] > 0;
+        report.next_plan = report_next_plan(job);
+        report.history = job->takeover->tag = report_tag(job, &report);
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (takeover_is_complete(job, local) || verdict_has_left(job, local))
                         report_member(job, local, &report);
-                history |= word[local].told && !job->takeover->part[local].lacks;
-                report.behind |= word[local].told && job->takeover->part[local].unsynced;
-        }
         if (report.n_members == 0 && job->cluster)
-                report.world = 0; /* nobody speaks for the node */
-        /* Also of members that are gone again. */
-        if (job->history && !job->cluster)
-                report.history = takeover_tag(job, true);
-        else if (job->history && history)
-                report.history = report_tag(job, &report);
-        report.torn = job->cluster && !words_all_here(word, job->n_local);
+                report.world = 0; /* the node is in no generation without them */
+        report.behind = from->unsynced;
+        report.torn = job->cluster && !all_whole(job, job->n_local);
         job->takeover->restored = true;
         machine_restore(job, &report);
         for (uint32_t local = 0; local < job->n_local; local++)
@@ -265,33 +251,6 @@ void verdict_advance(struct job *job) {
         if (takeover_is_awaiting(job) && job->state != JOB_LOST && !takeover_any_telling(job) &&
             !takeover_any_expected(job))
                 verdict_restore(job);
-}
-
-/* The former daemon may have been killed before any member had heard of the last operation's end. */
-static void verdict_use_ended(struct job *job) {
-        struct takeover *takeover = job->takeover;
-
-        const struct journal_ended ended = journal_ended_of(job->kept, takeover->generation);
-        if (ended.sequence <= takeover->operations)
-                return;
-        takeover->operations = ended.sequence;
-        takeover->operation_failed = ended.failed;
-}
-
-static void resolve_operations(struct job *job, uint32_t before) {
-        struct takeover *takeover = job->takeover;
-
-        for (uint32_t local = 0; local < before; local++) {
-                const struct returned *part = &takeover->part[local];
-
-                if (!part->here || !is_current(takeover, local) || part->operations < takeover->operations)
-                        continue;
-                takeover->operation_failed =
-                        part->operation_failed ||
-                        (part->operations == takeover->operations && takeover->operation_failed);
-                takeover->operations = part->operations;
-        }
-        verdict_use_ended(job);
 }
 
 static void tell_verdict(const struct job *job) {
@@ -306,27 +265,26 @@ static void tell_verdict(const struct job *job) {
 }
 
 /* All members that were here are, and hear of nothing void. */
-static bool verdict_is_whole(const struct job *job, uint32_t world, uint32_t before,
-                             const struct word *word) {
-        return job->world == world && job->n_local == before && words_all_here(word, before) &&
+static bool verdict_is_whole(const struct job *job, uint32_t world, uint32_t before) {
+        return job->world == world && job->n_local == before && all_whole(job, before) &&
                !job->takeover->voided && !(job->cluster && (job->behind || job->torn));
 }
 
 void verdict_resolve(struct job *job, uint32_t world, uint32_t before) {
         struct takeover *takeover = job->takeover;
-        struct word word[LIMIT_LOCAL];
+        const struct journal_ended ended = journal_ended_of(job->kept);
         struct plan *plan;
 
-        list_words(job, before, word);
-        bool resumed = verdict_is_whole(job, world, before, word);
+        bool resumed = verdict_is_whole(job, world, before);
         list_for_each(plan, &job->plans, link) {
-                resumed = tell_last_step(plan, before, word) && resumed;
+                resumed = tell_last_step(plan, before) && resumed;
                 if (plan->step > job->last_step)
                         job->last_step = plan->step;
         }
-        resolve_operations(job, before);
-        if (!resumed && !all_current(job, before))
-                takeover->operations = 0; /* the counts are of different generations */
+        if (resumed || all_current(job, before)) { /* else members count in different generations */
+                takeover->operations = ended.sequence;
+                takeover->operation_failed = ended.failed;
+        }
         takeover->resumed = resumed;
         job->void_steps += !resumed && takeover->began;
         if (job->loss.cause == WIRE__CAUSE__RESTARTED)

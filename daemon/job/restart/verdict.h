@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What becomes of the steps and operations of a former daemon: the members' words go to the machine as the
- * report of its node, and what it decides is told to the members.
+ * What becomes of the steps and operations of a former daemon: the journal's content goes to the machine as
+ * the report of its node, and what the machine decides is told to the members.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 
 struct job;
 
-/* Tells the machine once nobody else has to be waited for. */
+/* Tells the machine once all members have come back, or are not awaited any longer. */
 void verdict_advance(struct job *job);
 /* The new generation is decided, and members do not know it yet: tells them what they have missed, and finds
  * out whether anything is void. The former one had `world` members, `before` of them here. */

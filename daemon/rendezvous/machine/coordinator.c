@@ -186,8 +186,8 @@ static void note_report(struct coordinator *c, uint64_t now, const struct report
         reporter->engine = report->engine;
         reporter->host = report->host;
         reporter->next_plan = report->next_plan;
-        reporter->origin = report->origin;
-        reporter->renewed &= report->origin == ORIGIN_OWN;
+        reporter->awaits = report->awaits;
+        reporter->renewed &= !report->awaits;
         reporter->running = report->running;
         reporter->away = report->away;
         reporter->torn = report->torn;
@@ -215,8 +215,8 @@ static bool coordinator_is_ending(const struct coordinator *c) {
  * just begun. */
 static bool coordinator_takes_back(const struct coordinator *c, const struct report *report) {
         return coordinator_survives(c, report->from) &&
-               (report->origin != ORIGIN_OWN || member_is_any_on(c, report->from)) &&
-               c->stage > STAGE_FORMING && !coordinator_is_ending(c);
+               (report->awaits || member_is_any_on(c, report->from)) && c->stage > STAGE_FORMING &&
+               !coordinator_is_ending(c);
 }
 
 /* Whether a report is the latest one of the latest run of its node. Another run of it is the end of the one

@@ -34,7 +34,7 @@ struct reporter {
         struct tag history;
         uint32_t world;
         uint32_t engine, host;
-        enum origin origin;
+        bool awaits;
         uint32_t next_plan;
         bool running, wait, away, torn, behind;
         bool renewed;     /* by another run of its daemon, and no member of the former run has spoken */

@@ -78,7 +78,6 @@ static void make(struct coordinator *c, uint64_t now) {
         struct nodeset wanted = NODESET_SCRATCH;
         struct tag tag;
 
-        source_trust_words(c);
         source_find(c, &tag);
         if ((tag_compare(&tag, &c->history) < 0 && !planted(PLANTED_STATE_OF_ANYBODY)) ||
             counted_out(c, &tag)) {

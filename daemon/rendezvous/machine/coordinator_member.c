@@ -243,7 +243,7 @@ void member_report(struct coordinator *c, uint64_t now, const struct report *rep
                                       NULL);
                 else
                         note_member(c, now, report, i);
-        for (uint32_t i = 0; i < report->n_members && report->origin == ORIGIN_OWN; i++)
+        for (uint32_t i = 0; i < report->n_members; i++)
                 if (report->member_of[i].in && !report->member_of[i].behind &&
                     generation_equal(report->generation, c->current) &&
                     coordinator_survives(c, report->from) &&

@@ -51,7 +51,6 @@ static inline void coordinator_address(const struct coordinator *c, uint32_t nod
 /* coordinator_source.c: the rank whose state the others take, and its tag. */
 uint32_t source_find(const struct coordinator *c, struct tag *ret);
 /* Gives members that come back from a former daemon the tags that they have not heard of. */
-void source_trust_words(struct coordinator *c);
 /* All three are called before the generation is named. True if a member lacks that state: it is new in the
  * generation, or has not taken the state in the one before; or there is none yet. */
 bool source_is_lacked(const struct coordinator *c, const struct tag *source);

@@ -64,30 +64,6 @@ uint32_t source_find(const struct coordinator *c, struct tag *ret) {
         return source;
 }
 
-static bool source_is_survivor(const struct coordinator *c, const struct seat *seat, enum origin origin) {
-        return seat->state == SEAT_HELD && seat->in && !seat->behind &&
-               coordinator_survives(c, seat->request.node) && c->node[seat->request.node].origin == origin;
-}
-
-/* Members do not know in which generation their last step was. Where they have heard of as many as the
- * survivors, they have the same state. */
-void source_trust_words(struct coordinator *c) {
-        struct tag largest = { 0 };
-
-        for (uint32_t rank = 0; rank < c->membership.n; rank++) {
-                const struct seat *seat = &c->membership.seat[rank];
-
-                if (source_is_survivor(c, seat, ORIGIN_OWN) && tag_compare(&seat->tag, &largest) > 0)
-                        largest = seat->tag;
-        }
-        for (uint32_t rank = 0; rank < c->membership.n; rank++) {
-                struct seat *seat = &c->membership.seat[rank];
-
-                if (source_is_survivor(c, seat, ORIGIN_WORDS) && seat->tag.step == largest.step)
-                        seat->tag = largest;
-        }
-}
-
 /* The member comes from the generation before, not from an earlier one or from outside. */
 static bool source_is_former(const struct coordinator *c, const struct seat *seat) {
         return seat->in && coordinator_survives(c, seat->request.node) &&

@@ -61,20 +61,15 @@ void take_again(struct coordinator *c, uint64_t now) {
                         coordinator_say_to(c, node);
 }
 
-/* Finds the node that speaks for the latest generation; LIMIT_NODES: no node is in any. It prefers a node
- * that has seen the generation itself, because only such a node knows which nodes belong to it. */
+/* Finds a node that speaks for the latest generation; LIMIT_NODES: no node is in any. */
 static uint32_t find_latest(const struct coordinator *c) {
         uint32_t best = LIMIT_NODES;
 
         for (uint32_t node = 0; node < c->top; node++) {
-                int later = 1;
-
                 if (!c->node[node].known || c->node[node].world == 0)
                         continue;
-                if (best < LIMIT_NODES)
-                        later = generation_compare(c->node[node].generation, c->node[best].generation);
-                if (later > 0 || (later == 0 && c->node[best].origin == ORIGIN_WORDS &&
-                                  c->node[node].origin == ORIGIN_OWN))
+                if (best == LIMIT_NODES ||
+                    generation_compare(c->node[node].generation, c->node[best].generation) > 0)
                         best = node;
         }
         return best;
@@ -104,20 +99,12 @@ static void find_nodes(const struct coordinator *c, uint32_t speaker, struct nod
                         nodeset_add(nodes, node);
 }
 
-/* Returns whether all nodes of the generation have been heard. If only words tell of the generation, all of
- * its members have to be: nodes that no word names may have the others. */
+/* Returns whether all nodes of the generation have been heard. */
 static bool all_are_heard(const struct coordinator *c, uint32_t latest) {
-        const struct reporter *speaker = &c->node[latest];
         struct nodeset nodes = NODESET_SCRATCH;
-        uint32_t members = 0;
 
         find_nodes(c, latest, nodes);
-        if (!all_have_answered(c, nodes))
-                return false;
-        for (uint32_t i = 0; i < membership_all(&c->membership); i++)
-                members += c->membership.seat[i].state == SEAT_CLAIMS &&
-                           is_in(c, c->membership.seat[i].request.node, speaker->generation);
-        return c->config.alone || speaker->origin == ORIGIN_OWN || members >= speaker->world;
+        return all_have_answered(c, nodes);
 }
 
 /* A job of one node has been heard as soon as any node has. */
@@ -129,8 +116,8 @@ static bool any_has_answered(const struct coordinator *c) {
 }
 
 static bool any_awaited(const struct coordinator *c) {
-        for (uint32_t node = 0; node < c->top && !planted(PLANTED_HEEDS_NO_WORD); node++)
-                if (c->node[node].known && c->node[node].origin == ORIGIN_AWAITED)
+        for (uint32_t node = 0; node < c->top && !planted(PLANTED_AWAITS_NO_NODE); node++)
+                if (c->node[node].known && c->node[node].awaits)
                         return true;
         return false;
 }
@@ -142,7 +129,7 @@ static bool any_renewed(const struct coordinator *c) {
         return false;
 }
 
-/* For how long those are heard who have something to say: words take longer than the answer of a node that
+/* For how long nodes are heard: members on their way back take longer than the answer of a node that
  * lives. */
 static uint64_t take_patience(const struct coordinator *c) {
         bool away = any_awaited(c);
@@ -171,18 +158,8 @@ static bool unknown(const struct coordinator *c) {
         return c->made.number > 0;
 }
 
-/* A survivor has seen itself what was committed, and when. Words say no more than that. */
-static bool any_has_seen(const struct coordinator *c) {
-        for (uint32_t node = 0; node < c->top; node++)
-                if (coordinator_survives(c, node) && c->node[node].origin == ORIGIN_OWN)
-                        return true;
-        return false;
-}
-
 /* The members of the generation, with their ranks; the others will ask for a place like any that comes. */
 static void take_restore(struct coordinator *c, uint64_t now, uint32_t world) {
-        bool seen = any_has_seen(c);
-
         for (uint32_t i = 0; i < membership_all(&c->membership); i++) {
                 struct seat *seat = &c->membership.seat[i];
 
@@ -190,13 +167,11 @@ static void take_restore(struct coordinator *c, uint64_t now, uint32_t world) {
                         continue;
                 if (!generation_equal(c->node[seat->request.node].generation, c->current))
                         seat_set_state(seat, SEAT_ASKS);
-                else if (!seat->behind && (c->node[seat->request.node].origin == ORIGIN_OWN || !seen) &&
-                         tag_compare(&seat->tag, &c->history) > 0)
+                else if (!seat->behind && tag_compare(&seat->tag, &c->history) > 0)
                         c->history = seat->tag;
         }
         for (uint32_t node = 0; node < c->top; node++)
-                if (coordinator_survives(c, node) && (c->node[node].origin == ORIGIN_OWN || !seen) &&
-                    tag_compare(&c->node[node].history, &c->history) > 0)
+                if (coordinator_survives(c, node) && tag_compare(&c->node[node].history, &c->history) > 0)
                         c->history = c->node[node].history;
         membership_restore(&c->membership, c->current.number, world, now);
 }

@@ -289,8 +289,7 @@ bool report_valid(const struct report *report) {
                 return false;
         if (report->n_members > LIMIT_SEATS || report->n_gone > LIMIT_LOCAL || report->world > LIMIT_WORLD ||
             report->n_tracks > LIMIT_TRACKS || report->n_words > NODESET_WORDS ||
-            report->n_plans > LIMIT_PLANS || (unsigned)report->end >= N_JOB_ENDS ||
-            (unsigned)report->origin >= N_ORIGINS)
+            report->n_plans > LIMIT_PLANS || (unsigned)report->end >= N_JOB_ENDS)
                 return false;
         if (report->world > 0 &&
             (report->generation.number == 0 || !nodeset_has(report_set(report), report->from)))

@@ -91,15 +91,6 @@ enum job_end {
         N_JOB_ENDS,
 };
 
-/* Where a node's report comes from. */
-enum origin {
-        ORIGIN_OWN,     /* from what it has seen itself */
-        ORIGIN_AWAITED, /* its daemon has started anew, and the words of its members are still awaited */
-        ORIGIN_WORDS,   /* from those words (words.h): `set` names no node but this one, and there is no
-                           communicator */
-        N_ORIGINS,
-};
-
 /* A member, as its node reports it. */
 struct report_member {
         struct membership_request request;
@@ -245,10 +236,10 @@ struct report {
         struct tag history;          /* the largest tag that the node knows of */
         uint32_t host, device;
         uint32_t engine; /* nodes with different ones cannot exchange, see engine_name() */
-        enum origin origin;
-        bool running;   /* nothing keeps the node from opening the next step */
-        bool wait;      /* more is to come, so make no generation now, and end no member's wait */
-        bool away;      /* the latest one of a daemon that ends, and is followed by another one */
+        bool awaits;     /* its daemon has started anew, and the members of the former one are awaited */
+        bool running;    /* nothing keeps the node from opening the next step */
+        bool wait;       /* more is to come, so make no generation now, and end no member's wait */
+        bool away;       /* the latest one of a daemon that ends, and is followed by another one */
         bool behind;    /* members of the node were told to take the source's state, and no step was committed
                             since */
         bool torn;      /* members of the node hear that something of the generation is void */

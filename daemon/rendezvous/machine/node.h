@@ -102,7 +102,7 @@ struct node {
         struct own_time time;
         uint64_t contact; /* own clock of the latest answer that a serving coordinator has seen */
         uint64_t stamp, reported;
-        enum origin origin;   /* of what it reports; OWN again in the next generation that it enters */
+        bool awaits;          /* its daemon has started anew, and members of the former one are awaited */
         bool wait, said_wait; /* what the next answer says of it, and what the latest one has said */
         bool away;            /* its daemon ends, and is going to be followed by another one */
         uint64_t left;        /* the stamp of the first answer that has said so */
@@ -228,9 +228,8 @@ void node_quit(struct node *node, uint64_t now);
 /* The daemon has started anew, and members of a former run of it are on their way back: right after
  * node_init(). */
 void node_expect(struct node *node, uint64_t now);
-/* They have said what they know, or are not awaited any longer: from now on the node reports what `report`
- * says, an answer as the former run might have given it: generation, world, history, n_tracks with mark,
- * committed and prepared, the plans with their tracks, and the members that belong to it. World 0: none has
- * come back, the node is
- * outside. */
+/* They have come back, or are not awaited any longer: from now on the node reports what `report` says, an
+ * answer as the former run might have given it: generation, world, set, history, n_tracks with mark,
+ * committed and prepared, the plans with their tracks, and the members that belong to it. There is no
+ * communicator. World 0: none has come back, the node is outside. */
 void node_restore(struct node *node, uint64_t now, const struct report *report);

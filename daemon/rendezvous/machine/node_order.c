@@ -141,7 +141,6 @@ static void order_newgen(struct node *node, uint64_t now, const struct order *or
                 return; /* the others go on as if nothing had happened, and this node has left meanwhile */
         if (!generation_equal(order->comm, order->generation) && !generation_equal(order->comm, node->comm))
                 return; /* the others keep the communicator that this node has let go of */
-        bool words = node->origin == ORIGIN_WORDS;
 
         node->generation = order->generation;
         node->world = order->world;
@@ -153,7 +152,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct order *or
         node->torn |= order->torn; /* more, if this one is not the first order since its last generation */
         node->history = order->history;
         nodeset_copy(node->set, order_set(order));
-        node->origin = ORIGIN_OWN;
+        node->awaits = false;
         node->away = false; /* it stays until it has entered this one */
         order_note_loss(node, order);
         node_use_tracks(node, order->n_tracks);
@@ -162,7 +161,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct order *or
                 node->track[which].mismatches = 0;
                 unit_reset(&node->track[which]);
         }
-        report_enter(node, order, words);
+        report_enter(node, order);
         plan_enter(node, order);
         node_set_phase(node, NODE_BUILDING, ANSWER_REPORT);
         if (!generation_equal(order->comm, node->comm))
@@ -177,7 +176,7 @@ static void order_end(struct node *node, const struct order *order) {
         if (node->phase == NODE_ENDED)
                 return;
         node->end = order->end;
-        node->origin = ORIGIN_OWN;
+        node->awaits = false;
         order_note_loss(node, order);
         node_let_go(node, NODE_ENDED, false);
         if (node->world == 0)

@@ -110,7 +110,7 @@ static bool paused(const struct node *node) {
 }
 
 static void be_out(struct node *node, uint64_t now) {
-        node->origin = ORIGIN_OWN;
+        node->awaits = false;
         node->note = NOTE_NONE;
         for (uint32_t i = 0; i < node->n; i++)
                 node->member[i].in = node->member[i].behind = false;

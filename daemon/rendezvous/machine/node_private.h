@@ -87,7 +87,7 @@ void unit_done(struct node *node, uint32_t lane, uint64_t value);
 void report_send(struct node *node, uint64_t now);
 /* The members named by the order belong to the generation, the others of this node do not. `words`: they have
  * come back from a former daemon, and do not know their tags. */
-void report_enter(struct node *node, const struct order *order, bool words);
+void report_enter(struct node *node, const struct order *order);
 void report_refuse(struct node *node, const struct order *order);
 void report_note_places(struct node *node, const struct order *order);
 struct report_member *report_find(struct node *node, uint64_t member);

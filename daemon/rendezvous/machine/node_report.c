@@ -61,7 +61,7 @@ static void report_fill(struct node *node, uint64_t now, struct report *report) 
         report->host = node->config.host;
         report->device = node->config.device;
         report->engine = node->config.engine;
-        report->origin = node->origin;
+        report->awaits = node->awaits;
         report->running = node->phase == NODE_RUNNING && !node->held && !node->suspended;
         report->wait = node->said_wait = node->wait;
         report->away = node->away;
@@ -108,7 +108,7 @@ static void keep_gone(struct node *node, const struct order *order) {
         node->n_gone = n;
 }
 
-void report_enter(struct node *node, const struct order *order, bool words) {
+void report_enter(struct node *node, const struct order *order) {
         keep_gone(node, order);
         node->missing = false;
         for (uint32_t i = 0; i < node->n; i++)
@@ -121,8 +121,6 @@ void report_enter(struct node *node, const struct order *order, bool words) {
                         continue;
                 }
                 member->in = true;
-                if (words && !order->member_of[i].behind)
-                        member->tag = order->member_of[i].tag;
                 member->behind = order->member_of[i].behind;
                 member->rank = order->member_of[i].rank;
                 member->slot = order->member_of[i].slot;

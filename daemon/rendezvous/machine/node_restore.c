@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A node whose daemon has started anew. What it would know is made of its members' words (words.h) and given
- * to it as the report that it sends from then on; the coordinator judges by it as by any other report.
+ * A node whose daemon has started anew. The journal of the former run is given to it as the report that it
+ * sends from then on; the coordinator judges by it as by any other report.
  */
 #include <string.h>
 
@@ -21,7 +21,7 @@ bool node_may_be_called(const struct node *node) {
 }
 
 void node_expect(struct node *node, uint64_t now) {
-        node->origin = ORIGIN_AWAITED;
+        node->awaits = true;
         report_send(node, node_look(node, now));
 }
 
@@ -36,12 +36,12 @@ static void take_member(struct node *node, const struct report_member *reported)
 }
 
 void node_restore(struct node *node, uint64_t now, const struct report *report) {
-        if (node->phase != NODE_OUT || node->origin != ORIGIN_AWAITED)
+        if (node->phase != NODE_OUT || !node->awaits)
                 return;
-        node->origin = report->world > 0 ? ORIGIN_WORDS : ORIGIN_OWN;
+        node->awaits = false;
         if (report->world > 0) {
                 node->generation = report->generation;
-                nodeset_clear(node->set);
+                nodeset_copy(node->set, report_set(report));
                 nodeset_add(node->set, node->config.address);
                 node->world = report->world;
                 node->torn = report->torn;

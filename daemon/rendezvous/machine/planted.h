@@ -25,15 +25,14 @@ enum planted {
         PLANTED_STOPS_ONCE,        /* the coordinator does not let others open what a node needed to open */
         PLANTED_HOLDS_FOR_SPARES,  /* the world holds still for members that do not fit */
         PLANTED_BLAMES_ANYBODY,    /* the loss that members are told is not the one that was */
-        PLANTED_PREPARES_BY_READY, /* after a restart a step of which all READYs were sent is called prepared
-                                    */
+        PLANTED_PREPARES_BY_MARK,  /* after a restart a step that was begun is called prepared */
         PLANTED_ASSUMES_UNTOUCHED, /* after a restart a step that may have begun is called untouched */
-        PLANTED_HEEDS_NO_WORD,     /* a coordinator does not wait for members on their way back */
+        PLANTED_AWAITS_NO_NODE,    /* a coordinator does not wait for members on their way back */
         PLANTED_FORGETS_TERMS,     /* a coordinator that starts anew counts its terms from 1 */
         PLANTED_TRUSTS_CLOCKS,     /* a machine takes its driver's clock for the time */
         PLANTED_NUMBERS_ALONE,     /* a node gives its plans tracks of its own choice */
         PLANTED_COUNTS_ALONE,      /* a node does not hear how far others have come with a closed plan */
-        PLANTED_FORGETS_COMMITS,   /* a commit that only some members know of is forgotten */
+        PLANTED_FORGETS_COMMITS,   /* a commit is in the journal only after a member has heard of it */
         PLANTED_LAUNCHES_BY_READY, /* a node launches any full unit on a shared lane, without a turn */
         PLANTED_ASKS_EARLY,        /* a unit gets its turn before all members have given everything to it */
         PLANTED_KEEPS_TURNS,       /* turns outlive their generation */

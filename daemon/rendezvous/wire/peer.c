@@ -26,7 +26,7 @@
         FIELDS_TAG(X, history, history)
 #define FIELDS_REPORT(X) \
         X(kind, kind) X(from, from) X(instance, instance) X(term, term) X(round, round) X(stamp, stamp) \
-        X(host, host) X(device, device) X(engine, engine) X(origin, origin) X(running, running) \
+        X(host, host) X(device, device) X(engine, engine) X(awaits, awaits) X(running, running) \
         X(wait, wait) X(away, away) X(behind, behind) X(torn, torn) X(cause, cause) X(world, world) \
         X(end, end) X(next_plan, next_plan) X(note, note) X(ordinal, ordinal) \
         FIELDS_GENERATION(X, generation, generation) FIELDS_GENERATION(X, comm, comm) \
@@ -60,7 +60,7 @@ _Static_assert(sizeof(struct tag) == 48 && sizeof(struct generation) == 16, "car
 _Static_assert(sizeof(struct membership_request) == 104 && sizeof(struct membership_loss) == 24, "likewise");
 _Static_assert(sizeof(struct report_member) == 176 && sizeof(struct report_gone) == 16, "likewise");
 _Static_assert(sizeof(struct order_member) == 80 && sizeof(struct places) == 40, "likewise");
-_Static_assert(offsetof(struct order, mark) == 296 && offsetof(struct report, mark) == 288, "likewise");
+_Static_assert(offsetof(struct order, mark) == 296 && offsetof(struct report, mark) == 280, "likewise");
 _Static_assert(sizeof(struct order_plan) == 48 && sizeof(struct report_plan) == 48, "likewise");
 _Static_assert(sizeof(struct plan_facts) == 376, "likewise");
 

@@ -749,9 +749,8 @@ static struct order read_order(struct script *script, enum order_kind kind) {
 }
 
 /* Options of a report: those of an order that are about nodes, and ready=N,…, links as a mask, wait, away,
- * origin. */
+ * awaits. */
 static void read_report(struct script *script, struct report *said) {
-        const char *origin = script_text(script, "origin");
         struct words_plan plan;
 
         while (words_plan(script, said->n_plans, &said->n_tracks, said->mark, &plan))
@@ -777,9 +776,7 @@ static void read_report(struct script *script, struct report *said) {
         said->away |= script_flag(script, "away");
         said->wait |= script_flag(script, "waits");
         said->end = read_end(script, said->end);
-        for (unsigned i = 0; i < N_ORIGINS && origin != NULL; i++)
-                if (strcmp(text_origins[i], origin) == 0)
-                        said->origin = i;
+        said->awaits |= script_flag(script, "awaits");
         said->cause = read_cause(script, said->cause);
 }
 
@@ -892,7 +889,7 @@ static void do_say(struct script *script) {
         m->kind = kind;
         m->from = from;
         m->stamp++;
-        m->origin = ORIGIN_OWN;
+        m->awaits = false;
         m->end = JOB_END_NONE;
         m->n_plans = 0;
         if (!script_flag(script, "late")) {

@@ -13,7 +13,6 @@ const char *const text_phases[] = { "OUT",     "BUILDING", "RUNNING", "FROZEN", 
 static const char *const stages[] = { "HEARING",  "FORMING", "ENTERING", "RUNNING", "HOLDING", "STOPPING",
                                       "FREEZING", "CUTTING", "ABORTING", "DECIDED", "SETTLED", "ENDED" };
 const char *const text_ends[N_JOB_ENDS] = { "NONE", "NO_STATE", "TOO_FEW", "REFUSED", "FENCED", "ENDED" };
-const char *const text_origins[N_ORIGINS] = { "own", "awaited", "words" };
 
 void text_add(char *text, const char *format, ...) {
         size_t used = strlen(text);

@@ -7,7 +7,7 @@
 
 #define TEXT_LINE 2048u
 
-extern const char *const text_phases[], *const text_ends[N_JOB_ENDS], *const text_origins[N_ORIGINS];
+extern const char *const text_phases[], *const text_ends[N_JOB_ENDS];
 
 void text_add(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void text_action(char *text, const struct action *action);
