@@ -270,16 +270,11 @@ static void stations_on_due(void *data, uint64_t when) {
         arm(cluster->station_tick, when);
 }
 
-static void coordinators_on_told(void *data, const struct hub_told *told) {
+static void coordinators_on_posted(void *data, const struct hub_job *job, const struct hub_letter *letter) {
         const struct cluster *cluster = data;
 
-        sessions_told(cluster->sessions, told);
-}
-
-static void coordinators_on_empty(void *data, const struct hub_job *job, struct hub_told *told) {
-        const struct cluster *cluster = data;
-
-        stations_add_empty(cluster->stations, job, told);
+        if (cluster->sessions != NULL)
+                sessions_posted(cluster->sessions, job, letter);
 }
 
 static uint64_t coordinators_on_term(void *data) {
@@ -357,8 +352,7 @@ static int open_coordinators(struct cluster *cluster, char *error, size_t size) 
                                                     .term = coordinators_on_term,
                                                     .nonce = cluster->config.nonce,
                                                     .due = coordinators_on_due,
-                                                    .told = coordinators_on_told,
-                                                    .empty = coordinators_on_empty,
+                                                    .posted = coordinators_on_posted,
                                                     .data = cluster };
         struct stations_config stations = { .cluster = &cluster->where,
                                             .clock = clock_now,
@@ -586,30 +580,24 @@ struct hub *cluster_hub(struct cluster *cluster) {
 
 /* ---- facts for people ---- */
 
-struct shown_to {
-        sessions_far_fn *fn;
-        void *to;
-};
-
-static void shown_job(void *to, const struct hub_job *job) {
-        const struct shown_to *shown = to;
-
-        shown->fn(shown->to, job->number, job->uid, job->name, job->incarnation);
-}
-
-static void cluster_each_job(void *data, sessions_far_fn *fn, void *to) {
+static void cluster_each_job(void *data, void (*fn)(void *to, const struct hub_job *job), void *to) {
         const struct cluster *cluster = data;
 
         if (cluster->coordinators != NULL)
-                coordinators_each(cluster->coordinators, shown_job, &(struct shown_to){ fn, to });
+                coordinators_each(cluster->coordinators, fn, to);
 }
 
-static bool cluster_ask(void *data, uid_t uid, const char *name, uint64_t incarnation, uint32_t id,
-                        const void *question, size_t bytes) {
+static void cluster_each_node(void *data, const struct hub_job *job, hub_node_fn *fn, void *to) {
         const struct cluster *cluster = data;
-        const struct hub_job job = { .uid = uid, .name = name, .incarnation = incarnation };
 
-        return coordinators_ask(cluster->coordinators, &job, id, question, bytes);
+        coordinators_each_node(cluster->coordinators, job, fn, to);
+        stations_each_empty(cluster->stations, job, fn, to);
+}
+
+static void cluster_post(void *data, const struct hub_job *job, const struct hub_letter *letter) {
+        const struct cluster *cluster = data;
+
+        coordinators_post(cluster->coordinators, job, letter);
 }
 
 static bool cluster_clock(void *data, int64_t *ret_ahead, uint64_t *ret_round_trip) {
@@ -699,7 +687,8 @@ static void cluster_tell_trouble(void *data, char *text, size_t size) {
 void cluster_introduce(struct cluster *cluster, struct sessions *sessions) {
         const struct sessions_cluster shown = { .host = cluster != NULL ? cluster->host_name : NULL,
                                                 .each = cluster_each_job,
-                                                .ask = cluster_ask,
+                                                .nodes = cluster_each_node,
+                                                .post = cluster_post,
                                                 .clock = cluster_clock,
                                                 .links = cluster_each_link,
                                                 .traffic = cluster_traffic,

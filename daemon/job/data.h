@@ -114,6 +114,12 @@ struct want {
 
 #define JOB_WANTS 4u
 
+/* When this node is to show its part in the job to the coordinator's daemon, and its waits to the other
+ * nodes. */
+struct showing {
+        uint64_t rows, waits;
+};
+
 /* A circle of members that wait for each other: `sign` says which one, and `since` when it last changed; 0:
  * there is none. `looked` is the time of the last search, `begun` that of this generation's first one. */
 struct deadlock {
@@ -200,6 +206,7 @@ struct job {
         bool loss_told;
         bool stall_told;             /* that it waits for members to join, or for memory */
         struct want want[JOB_WANTS]; /* the latest one is the first */
+        struct showing showing;
         struct deadlock deadlock;
         struct takeover *takeover; /* it comes from a former daemon, and has not gone on yet; else NULL */
         bool history;              /* steps were committed in it, perhaps not here */

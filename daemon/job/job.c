@@ -283,16 +283,10 @@ static void on_learn(struct attachment *attachment, const struct generation *com
         jobs_advance(job->table);
 }
 
-static void on_asked(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes) {
+static void on_posted(struct attachment *attachment, const struct hub_letter *letter) {
         struct job *job = attached_job(attachment);
 
-        job->table->config.observer->asked(job, id, waits, bytes);
-}
-
-static void on_told(struct attachment *attachment, const struct hub_told *told) {
-        const struct job *job = attached_job(attachment);
-
-        job->table->config.observer->told(job, told);
+        job->table->config.observer->posted(job, letter);
 }
 
 static void on_beat(void *data) {
@@ -309,8 +303,7 @@ static void job_listen(struct job *job) {
         attachment->placed = on_placed;
         attachment->learn = on_learn;
         attachment->refused = on_refused;
-        attachment->asked = on_asked;
-        attachment->told = on_told;
+        attachment->posted = on_posted;
 }
 
 /* ---- its end ---- */

@@ -49,6 +49,8 @@ static void watch_stalls(struct jobs *jobs, uint64_t now) {
                                 jobs->unwatched = job->id;
                                 return;
                         }
+                        if (job->cluster)
+                                job_tell(job, (struct job_event){ .kind = JOB_EVENT_TICK });
                         stall_check(job, now);
                         watch_deadlock(job, now);
                 }

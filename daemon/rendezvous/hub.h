@@ -13,15 +13,18 @@
 #include "base/error.h"
 #include "base/list.h"
 #include "base/sha256.h"
+#include "base/token_bucket.h"
 #include "rendezvous/machine/message.h"
 
 #define HUB_NODES 64u          /* of one job, at most */
 #define HUB_UNKNOWN UINT32_MAX /* an address that is not known yet */
 #define HUB_TABLE (64u << 10)  /* bytes that the engine of a node can publish */
-#define HUB_WAITS (4u << 10)   /* bytes of a question */
-#define HUB_ROWS (64u << 10)   /* bytes of a piece of an answer */
-#define HUB_HOSTS 8u           /* hosts that are named in one */
-#define HUB_HOST 255u          /* bytes of a host's name */
+#define HUB_LETTER (64u << 10) /* bytes of a letter */
+#define HUB_WANTS (4u << 10)   /* bytes of a letter to HUB_ALL */
+
+/* In place of an address, of a letter: */
+#define HUB_ALL (UINT32_MAX - 1)         /* all other nodes of the job */
+#define HUB_COORDINATOR (UINT32_MAX - 2) /* the daemon of the coordinator */
 
 struct hub;
 
@@ -32,30 +35,14 @@ struct hub_sight {
         bool away;        /* it is not connected */
 };
 
-enum hub_host_state {
-        HUB_SILENT = 1, /* it is connected, and nothing comes from it */
-        HUB_AWAY,       /* it is not connected */
-        HUB_EMPTY,      /* it is, and has no node of the job, which waits for members */
-};
+typedef void hub_node_fn(void *to, uint32_t address, const struct hub_sight *sight);
 
-struct hub_host {
-        enum hub_host_state how;
-        uint64_t since; /* SILENT, AWAY: for how long, in us */
-        char name[HUB_HOST + 1];
-};
-
-/*
- * A piece of the answer to a question: rows of another node about its part in the job, or, as the last piece,
- * the nodes that say nothing. The hub does not read questions and rows: only the nodes that ask and answer
- * do.
- */
-struct hub_told {
-        uint32_t id; /* of the question */
-        bool last;
-        const void *rows;
-        size_t bytes;
-        uint32_t n_hosts, more; /* hosts that are named; further EMPTY ones, without a name */
-        struct hub_host host[HUB_HOSTS];
+/* Daemons of a job write letters to each other for people's sake. The hub passes a letter on at once, or
+ * drops it, and reads none. */
+struct hub_letter {
+        uint32_t node; /* to which it goes; for the receiver: from which it comes */
+        const void *bytes;
+        size_t size;
 };
 
 struct hub_job { /* nodes that name the same job meet the same coordinator */
@@ -83,6 +70,7 @@ struct attachment {
         bool ended; /* its job has ended for the node: it is not attached anew at another coordinator */
         /* Set on the coordinator's side, if the node is in another daemon; else NULL. */
         const struct hub_sight *sight;
+        struct token_bucket letters; /* that it may send; the hub's */
         /* Orders for the node, which it keeps until it can carry them out: the driver may be in the middle of
          * a call. `order` is the hub's. */
         void (*receive)(struct attachment *attachment, const struct order *order);
@@ -94,10 +82,7 @@ struct attachment {
                       const void *table, size_t bytes);
         /* The coordinator does not have this job, and never will: nothing more comes of it. */
         void (*refused)(struct attachment *attachment, const struct refusal *refusal);
-        /* Another node asks. The answer goes to hub_tell(), in one call or more. */
-        void (*asked)(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes);
-        /* The answer to this node's own question. */
-        void (*told)(struct attachment *attachment, const struct hub_told *told);
+        void (*posted)(struct attachment *attachment, const struct hub_letter *letter);
 };
 
 struct hub_ops {
@@ -109,8 +94,7 @@ struct hub_ops {
         void (*send)(struct attachment *attachment, const struct report *report);
         void (*publish)(struct attachment *attachment, const struct generation *comm, const void *table,
                         size_t bytes);
-        bool (*ask)(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes);
-        void (*tell)(struct attachment *attachment, uint32_t id, bool last, const void *rows, size_t bytes);
+        bool (*post)(struct attachment *attachment, const struct hub_letter *letter);
         void (*detach)(struct attachment *attachment);
 };
 
@@ -147,19 +131,9 @@ static inline void hub_publish(struct attachment *attachment, const struct gener
         attachment->hub->ops->publish(attachment, comm, table, bytes);
 }
 
-/*
- * A question to all other nodes of the job, with what this node waits for: at most HUB_WAITS bytes. The
- * answer comes in pieces, some of them perhaps before this returns; the last one after INQUIRY_WAIT
- * (inquiry.h) at the latest, unless the coordinator is silent itself. False: there is no way to it.
- */
-static inline bool hub_ask(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes) {
-        return attachment->hub->ops->ask(attachment, id, waits, bytes);
-}
-
-/* A piece of the answer to question `id` of another node: at most HUB_ROWS bytes. */
-static inline void hub_tell(struct attachment *attachment, uint32_t id, bool last, const void *rows,
-                            size_t bytes) {
-        attachment->hub->ops->tell(attachment, id, last, rows, bytes);
+/* False: there is no way to the coordinator. */
+static inline bool hub_post(struct attachment *attachment, const struct hub_letter *letter) {
+        return attachment->hub->ops->post(attachment, letter);
 }
 
 /* The node is gone, and so are its members. */

@@ -245,18 +245,8 @@ static void events_stall(const struct job *job, const struct job_wait *wait, con
         events_send_members(job, WIRE__MESSAGE_TYPE__STALL, &message.base);
 }
 
-void sessions_told(struct sessions *sessions, const struct hub_told *told) {
-        if (!fetch_told(sessions, told))
-                elsewhere_told(sessions->elsewhere, told);
-}
-
-static void events_told(const struct job *job, const struct hub_told *told) {
-        sessions_told(job_events_data(job), told);
-}
-
 const struct jobs_observer sessions_observer = {
-        .asked = asked_answer,
-        .told = events_told,
+        .posted = letters_take,
         .inquire = others_inquire,
         .blame = others_blame,
         .entangled = others_entangled,
@@ -294,6 +284,7 @@ void sessions_on_event(void *data, const struct job_event *event) {
                         session_evict(member->owner, event->refusal);
                 break;
         case JOB_EVENT_FLUSH: results_flush(&sessions->results); break;
+        case JOB_EVENT_TICK: letters_show(event->job); break;
         case JOB_EVENT_ENDED: sum_ended(event->job); break;
         }
 }

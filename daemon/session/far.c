@@ -51,35 +51,28 @@ void far_send_member(struct view *view, const struct far_member *member, uint32_
         row(data, type, &message->base);
 }
 
-/* Whether a wait of another node is shown: one for a member on that node, or for memory. If it waits for
- * members elsewhere, their node says so. */
+/* Whether a wait of another node is shown. If it waits for members elsewhere, their node says so. */
 static bool far_is_shown(const Wire__StatusWait *wait) {
-        return wait->what != NULL && wait->host != NULL && strcmp(wait->what, "nodes") != 0 &&
-               strcmp(wait->what, "join") != 0 && strcmp(wait->what, "node") != 0;
+        enum wait_kind kind;
+
+        return wait->host != NULL && wait_row_kind(wait->what, &kind) && kind != WAIT_NODES &&
+               kind != WAIT_JOIN;
 }
 
-static unsigned far_send_silent(struct view *view, uint32_t job, bool waiting, sessions_row_fn row,
-                                void *data) {
-        struct job_wait waits[HUB_HOSTS + 1];
-        unsigned n = view_silent(view, waiting, waits, HUB_HOSTS + 1);
-        uint64_t now = clock_now();
+static void far_send_trouble(const struct job_wait *wait, uint32_t job, sessions_row_fn row, void *data) {
+        Wire__StatusWait message = WIRE__STATUS_WAIT__INIT;
 
-        for (unsigned i = 0; i < n; i++) {
-                Wire__StatusWait message = WIRE__STATUS_WAIT__INIT;
-
-                SET(message, job, job);
-                message.what = (char *)"node";
-                message.host = waits[i].host[0] != '\0' ? (char *)waits[i].host : NULL;
-                message.text = (char *)waits[i].text;
-                SET(message, since_ms, (now - waits[i].since) / USEC_PER_MSEC);
-                row(data, WIRE__MESSAGE_TYPE__STATUS_WAIT, &message.base);
-        }
-        return n;
+        SET(message, job, job);
+        message.what = (char *)"node";
+        message.text = (char *)wait->text;
+        SET(message, since_ms, (clock_now() - wait->since) / USEC_PER_MSEC);
+        row(data, WIRE__MESSAGE_TYPE__STATUS_WAIT, &message.base);
 }
 
 /* `waiting`: other nodes are waited for, so that a coordinator that does not answer is of interest, too. */
 unsigned far_send_waits(struct view *view, uint32_t job, bool waiting, sessions_row_fn row, void *data) {
         const ProtobufCMessage *from;
+        struct job_wait trouble;
         unsigned n = 0;
         uint16_t type;
         size_t at = 0;
@@ -93,7 +86,11 @@ unsigned far_send_waits(struct view *view, uint32_t job, bool waiting, sessions_
                 row(data, type, &message->base);
                 n++;
         }
-        return n + far_send_silent(view, job, waiting && n == 0, row, data);
+        if (n == 0 && waiting && view_trouble(view, &trouble)) {
+                far_send_trouble(&trouble, job, row, data);
+                n++;
+        }
+        return n;
 }
 
 /* The node whose account of the job is passed on: one that waits, or else the first one. */
@@ -143,13 +140,10 @@ static unsigned far_send_own(struct view *view, size_t at, uint16_t wanted, cons
 }
 
 /* Says how many members a forming job has, and which hosts have none. */
-static void far_note_missing(struct view *view, Wire__StatusJob *job, const struct far_members *members,
+static void far_note_missing(Wire__StatusJob *job, const struct far_members *members, const char *empty,
                              char *text, size_t size) {
-        char empty[512];
-
         if (strcmp(job->state, "forming") != 0)
                 return;
-        view_empty(view, empty, sizeof(empty));
         snprintf(text, size, "%u of %u members%s%s", members->n - members->n_spares, job->world,
                  empty[0] != '\0' ? "; " : "", empty);
         job->text = text;
@@ -157,17 +151,18 @@ static void far_note_missing(struct view *view, Wire__StatusJob *job, const stru
 
 bool far_send_job(struct view *view, uint32_t job, sessions_row_fn row, void *data) {
         struct far_members members;
-        char text[600];
+        char text[600], empty[512];
         uint16_t type;
         size_t at, first;
 
         if (!far_find_job(view, &first))
                 return false;
         far_find_members(view, &members);
+        view_empty(view, empty, sizeof(empty));
         at = first;
         Wire__StatusJob *message = (Wire__StatusJob *)(uintptr_t)view_next(view, &at, &type);
         SET(*message, job, job);
-        far_note_missing(view, message, &members, text, sizeof(text));
+        far_note_missing(message, &members, empty, text, sizeof(text));
         row(data, type, &message->base);
         for (unsigned i = 0; i < members.n; i++)
                 far_send_member(view, &members.member[i], job, row, data);
@@ -176,4 +171,112 @@ bool far_send_job(struct view *view, uint32_t job, sessions_row_fn row, void *da
                 far_send_own(view, first, WIRE__MESSAGE_TYPE__STATUS_WAIT, "nodes", job, row, data);
         far_send_own(view, first, WIRE__MESSAGE_TYPE__STATUS_WAIT, "join", job, row, data);
         return true;
+}
+
+/* ---- TRACE */
+
+struct far_nodes {
+        struct session *session;
+        uint32_t request, node;
+        bool found;
+        uint32_t n;
+        struct far_node {
+                Wire__TraceNode row;
+                char host[LIMIT_NAME + 1];
+        } at[HUB_NODES];
+};
+
+static void far_end_trace(const struct far_nodes *nodes, Wire__TraceEnd *end) {
+        SET(*end, found, nodes->found);
+        SET(*end, now_us, clock_now());
+        session_send(nodes->session, WIRE__MESSAGE_TYPE__TRACE_END, nodes->request, &end->base);
+}
+
+/* From the coordinator's clock to the one of this daemon, if both are known. */
+static void far_set_clock(const struct sessions_cluster *cluster, Wire__TraceNode *row) {
+        uint64_t round_trip;
+        int64_t ahead;
+
+        if (row->self) {
+                SET(*row, clock_us, 0);
+                SET(*row, round_trip_us, 0);
+        } else if (row->has_clock_us && cluster->clock(cluster->data, &ahead, &round_trip)) {
+                SET(*row, clock_us, (int64_t)((uint64_t)row->clock_us - (uint64_t)ahead));
+                SET(*row, round_trip_us, row->round_trip_us + round_trip);
+        } else {
+                row->has_clock_us = row->has_round_trip_us = false;
+        }
+}
+
+static void far_add_node(struct far_nodes *nodes, const Wire__TraceNode *from) {
+        struct far_node *node = &nodes->at[nodes->n];
+
+        if (nodes->n == HUB_NODES)
+                return;
+        nodes->n++;
+        node->row = *from;
+        snprintf(node->host, sizeof(node->host), "%s", from->host != NULL ? from->host : "");
+        node->row.host = node->host;
+        far_set_clock(&nodes->session->sessions->cluster, &node->row);
+}
+
+/* Each node says in its statement which one it is. */
+static void far_add_nodes(void *to, struct job *job, const struct hub_job *name) {
+        struct far_nodes *nodes = to;
+        struct sessions *sessions = nodes->session->sessions;
+        struct view *view = elsewhere_find(sessions->elsewhere, name, VIEW_OTHERS, 0);
+        Wire__TraceNode self = WIRE__TRACE_NODE__INIT;
+        const ProtobufCMessage *row;
+        uint16_t type;
+        size_t at = 0;
+
+        nodes->found = true;
+        if (job != NULL) {
+                SET(self, node, job->machine.attachment.address);
+                SET(self, self, true);
+                self.host = (char *)(uintptr_t)sessions->cluster.host;
+                far_add_node(nodes, &self);
+        }
+        while (view != NULL && (row = view_next(view, &at, &type)) != NULL) {
+                const Wire__TraceEnd *said = CAST(Wire__TraceEnd, row);
+
+                for (size_t i = 0; type == WIRE__MESSAGE_TYPE__TRACE_END && i < said->n_node; i++)
+                        far_add_node(nodes, said->node[i]);
+        }
+}
+
+void far_send_nodes(struct session *session, uint32_t request, const char *job, uint32_t node) {
+        struct far_nodes nodes = { .session = session, .request = request };
+        Wire__TraceNode *rows[HUB_NODES];
+        Wire__TraceEnd end = WIRE__TRACE_END__INIT;
+
+        others_each(session, job, far_add_nodes, &nodes);
+        end.node = rows;
+        end.n_node = nodes.n;
+        for (uint32_t i = 0; i < nodes.n; i++)
+                rows[i] = &nodes.at[i].row;
+        far_end_trace(&nodes, &end);
+}
+
+static void far_send_steps(void *to, struct job *job, const struct hub_job *name) {
+        struct far_nodes *nodes = to;
+        struct view *view =
+                elsewhere_find(nodes->session->sessions->elsewhere, name, VIEW_RECORD, nodes->node);
+        const ProtobufCMessage *row;
+        uint16_t type;
+        size_t at = 0;
+
+        while (view != NULL && (row = view_next(view, &at, &type)) != NULL)
+                if (type == WIRE__MESSAGE_TYPE__TRACE_STEP) {
+                        session_send(nodes->session, type, nodes->request, row);
+                        nodes->found = true;
+                }
+}
+
+void far_send_record(struct session *session, uint32_t request, const char *job, uint32_t node) {
+        struct far_nodes nodes = { .session = session, .request = request, .node = node };
+        Wire__TraceEnd end = WIRE__TRACE_END__INIT;
+
+        others_each(session, job, far_send_steps, &nodes);
+        far_end_trace(&nodes, &end);
 }

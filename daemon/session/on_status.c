@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * STATUS. A client gets a piece of bounded size and time, and asks for the next one; the daemon remembers
- * nothing between pieces. For jobs that span daemons the other nodes are asked first, and the first piece
- * waits for their answers. elsewhere.h bounds that wait.
+ * nothing between pieces. For jobs that span daemons the coordinator's daemon is asked first, and the first
+ * piece waits for its answer. elsewhere.h bounds that wait.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "session/status.h"
 #include "session/walk.h"
 
-#define PARKED 8u               /* of one client; further ones are answered at once, without new questions */
+#define PARKED 8u               /* of one client; a further STATUS is answered at once, with what is known */
 #define PIECE_BYTES (96u << 10) /* of frames; the piece ends with the one that goes beyond */
 #define PIECE_TIME 500u         /* us; the same */
 
@@ -74,24 +74,51 @@ static void on_status_send_ended(struct session *session, uint32_t request, cons
         on_status_row(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
 }
 
-static void on_status_send_first(struct session *session, uint32_t request, const char *asked) {
+static void on_status_send_first(struct session *session, uint32_t request, const char *asked,
+                                 uint32_t node) {
         on_status_send_piece(session, request, asked, (struct place){ 0 });
 }
 
-/* An answer of other nodes is complete: answers each STATUS that waits for no further one. A STATUS that came
- * while the question was open has waited for the same answer. */
+/* An answer has come: replies to each request that waits for no further one. A request that came while the
+ * question was open has waited for the same answer. */
 static void on_status_told(void *data) {
         struct sessions *sessions = data;
         struct parked *parked, *spare;
 
         list_for_each_safe(parked, spare, &sessions->parked, link) {
-                if (others_refresh(sessions, parked->session, parked->job, parked->after, false) > 0)
+                if (others_refresh(parked->session, parked->job, &parked->wanted, false) > 0)
                         continue;
                 list_remove(&parked->link);
                 parked->session->n_parked--;
-                on_status_send_first(parked->session, parked->request, parked->job);
+                parked->answer(parked->session, parked->request, parked->job, parked->wanted.node);
                 free(parked);
         }
+}
+
+int status_wait(struct session *session, struct request *request, const char *job, parked_fn *answer,
+                const struct wanted_view *wanted) {
+        struct sessions *sessions = session->sessions;
+        struct parked *parked;
+
+        if (others_refresh(session, job, wanted, true) == 0) {
+                answer(session, request->id, job, wanted->node);
+                return 0;
+        }
+        if (session->n_parked == PARKED)
+                return refuse(&request->refusal, WIRE__CODE__QUOTA,
+                              "%u requests of this client wait for other nodes; wait for an answer", PARKED);
+        parked = calloc(1, sizeof(*parked));
+        if (parked == NULL)
+                return -ENOMEM;
+        parked->session = session;
+        parked->request = request->id;
+        parked->answer = answer;
+        parked->wanted = *wanted;
+        snprintf(parked->job, sizeof(parked->job), "%s", job != NULL ? job : "");
+        session->n_parked++;
+        list_append(&sessions->parked, &parked->link);
+        elsewhere_on_complete(sessions->elsewhere, on_status_told, sessions);
+        return 0;
 }
 
 static bool on_status_goes_on(const Wire__Status *status) {
@@ -106,9 +133,7 @@ static struct place on_status_place(const Wire__StatusPlace *from) {
 
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Status *status = CAST(Wire__Status, message);
-        struct sessions *sessions = session->sessions;
-        uint64_t after = clock_now() - ELSEWHERE_FRESH;
-        struct parked *parked;
+        const struct wanted_view wanted = { .what = VIEW_OTHERS, .after = clock_now() - ELSEWHERE_FRESH };
 
         if (status->ended) {
                 on_status_send_ended(session, request->id, status->job);
@@ -118,19 +143,9 @@ int on_status(struct session *session, struct request *request, const ProtobufCM
                 on_status_send_piece(session, request->id, status->job, on_status_place(status->from));
                 return 0;
         }
-        if (session->n_parked == PARKED || others_refresh(sessions, session, status->job, after, true) == 0) {
-                on_status_send_first(session, request->id, status->job);
+        if (session->n_parked == PARKED) {
+                on_status_send_first(session, request->id, status->job, 0);
                 return 0;
         }
-        parked = calloc(1, sizeof(*parked));
-        if (parked == NULL)
-                return -ENOMEM;
-        parked->session = session;
-        parked->request = request->id;
-        parked->after = after;
-        snprintf(parked->job, sizeof(parked->job), "%s", status->job != NULL ? status->job : "");
-        session->n_parked++;
-        list_append(&sessions->parked, &parked->link);
-        elsewhere_on_complete(sessions->elsewhere, on_status_told, sessions);
-        return 0;
+        return status_wait(session, request, status->job, on_status_send_first, &wanted);
 }

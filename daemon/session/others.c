@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks the other nodes of jobs that span daemons, and searches their answers. */
+/* Asks what the other nodes of jobs that span daemons say, and searches the answers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,57 +13,53 @@ static struct sessions *others_sessions(const struct job *job) {
         return job_events_data(job);
 }
 
-/* Its own waits for other nodes, as bytes of STATUS_WAIT. */
-static size_t others_pack_waits(struct job *job, struct sessions *sessions, uint8_t out[HUB_WAITS]) {
-        struct job_wait waits[LIMIT_LOCAL];
-        unsigned n = job_waits(job, waits, LIMIT_LOCAL), said = 0;
-        uint64_t now = clock_now();
-        size_t used = 0;
-
-        for (unsigned i = 0; i < n && said < JOB_WANTS; i++) {
-                struct wait_parts parts;
-                Wire__StatusWait row;
-
-                if (waits[i].kind != WAIT_NODES)
-                        continue;
-                wait_row(job, &waits[i], now, NULL, &parts, &row);
-                row.text = row.call = NULL;
-                row.n_blocked = 0; /* a node that needs them asks */
-                ssize_t size = codec_pack(sessions->frame, WIRE__MESSAGE_TYPE__STATUS_WAIT, 0, 0, &row.base);
-                if (size < 0 || used + (size_t)size > HUB_WAITS)
-                        break;
-                memcpy(out + used, sessions->frame, (size_t)size);
-                used += (size_t)size;
-                said++;
-        }
-        return used;
-}
-
-static void others_ask(struct job *job, struct view *view) {
-        uint8_t waits[HUB_WAITS];
-        size_t bytes = others_pack_waits(job, others_sessions(job), waits);
-        uint32_t id = view_begin(view);
-
-        view_asked(view, id, machine_ask(job, id, waits, bytes));
-}
-
-static struct view *others_get_view(const struct job *job) {
-        return elsewhere_get(others_sessions(job)->elsewhere, job->uid, job->name, job->incarnation);
+struct hub_job others_name(const struct job *job) {
+        return (struct hub_job){ .uid = job->uid, .name = job->name, .incarnation = job->incarnation };
 }
 
 struct view *others_view(const struct job *job) {
-        return elsewhere_find(others_sessions(job)->elsewhere, job->uid, job->name, job->incarnation);
+        const struct hub_job name = others_name(job);
+
+        return elsewhere_find(others_sessions(job)->elsewhere, &name, VIEW_OTHERS, 0);
 }
 
-/* If there is no memory for a view, nothing is known of other nodes, and no caller waits for it. */
-bool others_inquire(struct job *job, uint64_t after) {
-        struct view *view = others_get_view(job);
+/* The answer may come before this returns. NULL: the job has no node here, and its coordinator. */
+static void others_ask(struct sessions *sessions, struct job *job, const struct hub_job *name,
+                       struct view *view, const struct wanted_view *wanted) {
+        uint32_t id = view_begin(view);
+        struct packet packet = { .sessions = sessions,
+                                 .job = job,
+                                 .about = name,
+                                 .to = wanted->what == VIEW_OTHERS ? HUB_COORDINATOR : wanted->node,
+                                 .request = id };
+        Wire__Status status = WIRE__STATUS__INIT;
+        Wire__Trace trace = WIRE__TRACE__INIT;
 
-        if (view == NULL || view_is_of(view, after))
-                return true;
-        if (!view_is_coming(view))
-                others_ask(job, view);
-        return view_is_of(view, after);
+        if (wanted->what == VIEW_RECORD)
+                packet_add(&packet, WIRE__MESSAGE_TYPE__TRACE, &trace.base);
+        else
+                packet_add(&packet, WIRE__MESSAGE_TYPE__STATUS, &status.base);
+        view_asked(view, id, packet_send(&packet));
+}
+
+/* Asks, unless the view is of `after` or later. NULL: there is no memory for it, so that nothing is known. */
+static struct view *others_look(struct sessions *sessions, struct job *job, const struct hub_job *name,
+                                const struct wanted_view *wanted) {
+        struct view *view = elsewhere_get(sessions->elsewhere, name, wanted->what, wanted->node);
+
+        if (view != NULL && !view_is_of(view, wanted->after) && !view_is_coming(view) &&
+            clock_now() >= wanted->after)
+                others_ask(sessions, job, name, view, wanted);
+        return view;
+}
+
+/* Statements may be that much older than an answer. */
+bool others_inquire(struct job *job, uint64_t after) {
+        const struct wanted_view wanted = { .what = VIEW_OTHERS, .after = after + ELSEWHERE_SHOW };
+        const struct hub_job name = others_name(job);
+        const struct view *view = others_look(others_sessions(job), job, &name, &wanted);
+
+        return view == NULL || view_is_of(view, wanted.after);
 }
 
 /* Whether one of the missing members is blocked in something else, according to this row of its node. */
@@ -101,7 +97,8 @@ bool others_entangled(struct job *job, const struct job_wait *wait, uint64_t aft
         uint16_t type;
         size_t at = 0;
 
-        if (view == NULL || !view_is_of(view, recent > after ? recent : after))
+        if (view == NULL ||
+            !view_is_of(view, recent > after + ELSEWHERE_SHOW ? recent : after + ELSEWHERE_SHOW))
                 return false;
         unsigned n = view_blame(view, wait, missing, ELSEWHERE_NAMED);
         while (n > 0 && (row = view_next(view, &at, &type)) != NULL)
@@ -111,7 +108,7 @@ bool others_entangled(struct job *job, const struct job_wait *wait, uint64_t aft
         return false;
 }
 
-/* The host of a member that a node has shown when it could be asked last. */
+/* The host of a member that a node has shown lately. */
 static bool others_find_host(struct view *view, const struct membership_loss *loss, char *text, size_t size) {
         const ProtobufCMessage *row;
         uint16_t type;
@@ -131,14 +128,14 @@ static bool others_find_host(struct view *view, const struct membership_loss *lo
 
 void others_host_of(struct job *job, const struct membership_loss *loss, char *text, size_t size) {
         struct view *view = job->cluster ? others_view(job) : NULL;
-        struct job_wait silent[HUB_HOSTS];
+        struct job_wait silent[ELSEWHERE_NAMED];
         size_t used = 0;
 
         text[0] = '\0';
         if (view == NULL || others_find_host(view, loss, text, size) ||
             loss->cause != WIRE__CAUSE__UNREACHABLE)
                 return;
-        unsigned n = view_silent(view, false, silent, HUB_HOSTS);
+        unsigned n = view_silent(view, silent, ELSEWHERE_NAMED);
         for (unsigned i = 0; i < n && used < size; i++)
                 used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? " or " : "",
                                          silent[i].host);
@@ -172,61 +169,69 @@ void others_missing(struct job *job, char *text, size_t size) {
                  empty);
 }
 
-struct wanted {
-        struct sessions *sessions;
-        const struct session *viewer;
-        const char *job;
-        uint64_t after;
-        bool ask;
-        unsigned open;
-};
-
-struct job *others_find_job(const struct sessions *sessions, uid_t uid, const char *name,
-                            uint64_t incarnation) {
+struct job *others_find_job(const struct sessions *sessions, const struct hub_job *which) {
         struct job *job;
 
         list_for_each(job, &sessions->config.jobs->list, link)
-                if (job->cluster && job->uid == uid && job->incarnation == incarnation &&
-                    strcmp(job->name, name) == 0)
+                if (job->cluster && job->uid == which->uid && job->incarnation == which->incarnation &&
+                    strcmp(job->name, which->name) == 0)
                         return job;
         return NULL;
 }
 
-static bool others_awaits(const struct view *view, uint64_t after) {
-        return view != NULL && view_is_coming(view) && !view_is_of(view, after);
+struct others_walk {
+        const struct sessions *sessions;
+        const struct session *viewer;
+        const char *asked;
+        others_fn *fn;
+        void *to;
+};
+
+static void others_on_coordinated(void *to, const struct hub_job *name) {
+        const struct others_walk *walk = to;
+
+        if (session_sees(walk->viewer, name->uid) && status_asks_for(walk->asked, name->uid, name->name) &&
+            others_find_job(walk->sessions, name) == NULL)
+                walk->fn(walk->to, NULL, name);
 }
 
-/* A job whose coordinator is here; if it has a node here, that asks. */
-static void others_refresh_coordinated(void *to, uint64_t number, uid_t uid, const char *name,
-                                       uint64_t incarnation) {
-        struct wanted *wanted = to;
-        const struct sessions_cluster *cluster = &wanted->sessions->cluster;
-
-        if (!session_sees(wanted->viewer, uid) || !status_asks_for(wanted->job, uid, name) ||
-            others_find_job(wanted->sessions, uid, name, incarnation) != NULL)
-                return;
-        struct view *view = elsewhere_get(wanted->sessions->elsewhere, uid, name, incarnation);
-        if (wanted->ask && view != NULL && !view_is_of(view, wanted->after) && !view_is_coming(view)) {
-                uint32_t id = view_begin(view);
-
-                view_asked(view, id, cluster->ask(cluster->data, uid, name, incarnation, id, NULL, 0));
-        }
-        wanted->open += others_awaits(view, wanted->after);
-}
-
-unsigned others_refresh(struct sessions *sessions, const struct session *viewer, const char *asked,
-                        uint64_t after, bool ask) {
-        struct wanted wanted = { sessions, viewer, asked, after, ask, 0 };
+void others_each(const struct session *viewer, const char *asked, others_fn *fn, void *to) {
+        struct sessions *sessions = viewer->sessions;
+        struct others_walk walk = { sessions, viewer, asked, fn, to };
         struct job *job;
 
-        list_for_each(job, &sessions->config.jobs->list, link)
+        list_for_each(job, &sessions->config.jobs->list, link) {
+                const struct hub_job name = others_name(job);
+
                 if (job->cluster && job->state != JOB_LOST && session_sees(viewer, job->uid) &&
-                    status_asks_for(asked, job->uid, job->name)) {
-                        if (ask)
-                                others_inquire(job, after);
-                        wanted.open += others_awaits(others_view(job), after);
-                }
+                    status_asks_for(asked, job->uid, job->name))
+                        fn(to, job, &name);
+        }
         if (sessions->cluster.each != NULL)
-                sessions->cluster.each(sessions->cluster.data, others_refresh_coordinated, &wanted);
-        return wanted.open;
+                sessions->cluster.each(sessions->cluster.data, others_on_coordinated, &walk);
+}
+
+struct refresh {
+        struct sessions *sessions;
+        const struct wanted_view *wanted;
+        bool ask;
+        unsigned open;
+};
+
+static void others_refresh_one(void *to, struct job *job, const struct hub_job *name) {
+        const struct wanted_view *wanted = ((struct refresh *)to)->wanted;
+        struct refresh *refresh = to;
+        struct view *view =
+                refresh->ask ? others_look(refresh->sessions, job, name, wanted)
+                             : elsewhere_find(refresh->sessions->elsewhere, name, wanted->what, wanted->node);
+
+        refresh->open += view != NULL && view_is_coming(view) && !view_is_of(view, wanted->after);
+}
+
+unsigned others_refresh(const struct session *viewer, const char *asked, const struct wanted_view *wanted,
+                        bool ask) {
+        struct refresh refresh = { viewer->sessions, wanted, ask, 0 };
+
+        others_each(viewer, asked, others_refresh_one, &refresh);
+        return refresh.open;
 }

@@ -19,12 +19,21 @@ enum session_state {
         SESSION_ENDING, /* hears nothing and says nothing any more */
 };
 
-/* A STATUS that waits for answers of other nodes. */
+/* The views that a request is about: see elsewhere.h. Their answers must be of `after` or later. */
+struct wanted_view {
+        enum view_of what;
+        uint32_t node;
+        uint64_t after;
+};
+
+/* A request that waits for what other nodes say. */
+typedef void parked_fn(struct session *session, uint32_t request, const char *job, uint32_t node);
 struct parked {
         struct list link;
         struct session *session;
         uint32_t request;
-        uint64_t after;            /* their answers must be of that time or later */
+        parked_fn *answer;
+        struct wanted_view wanted;
         char job[LIMIT_NAME + 16]; /* that is asked for; "": none */
 };
 
@@ -32,10 +41,10 @@ struct sessions {
         struct sessions_config config;
         struct sessions_cluster cluster; /* all 0: it belongs to none */
         struct elsewhere *elsewhere;
-        struct list parked, fetches;
-        struct metrics_sum gone; /* totals of jobs that have ended */
-        struct list sums;        /* sums that are not complete yet */
-        uint8_t piece[HUB_ROWS]; /* of an answer to another node */
+        struct list parked;
+        struct metrics_sum gone;    /* totals of jobs that have ended */
+        struct list sums;           /* sums that are not complete yet */
+        uint8_t letter[HUB_LETTER]; /* see struct packet */
         struct list list;
         unsigned n;
         uint64_t next_id, started, start_time; /* clock_now(), clock_wall() */
@@ -135,32 +144,48 @@ session_handler on_status, on_control, on_trace;
 /* status.c. Sends the rows about this node's part in a job. */
 void status_describe_job(struct sessions *sessions, struct job *job, sessions_row_fn row, void *data);
 
-/* others.c: questions to other nodes, and their answers. See struct jobs_observer. */
+/* others.c: what other nodes say. See struct jobs_observer. */
 bool others_inquire(struct job *job, uint64_t after);
 unsigned others_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max);
 bool others_entangled(struct job *job, const struct job_wait *wait, uint64_t after, struct entangled *ret);
 void others_host_of(struct job *job, const struct membership_loss *loss, char *text, size_t size);
 void others_missing(struct job *job, char *text, size_t size);
+struct hub_job others_name(const struct job *job);
 struct view *others_view(const struct job *job);
 /* The part in a job of the cluster that this daemon has; NULL: none. */
-struct job *others_find_job(const struct sessions *sessions, uid_t uid, const char *name,
-                            uint64_t incarnation);
-/* Counts the answers to come that are of `after` or later, for the jobs that the viewer sees and asks for.
- * `ask`: asks for those that are not there yet. */
-unsigned others_refresh(struct sessions *sessions, const struct session *viewer, const char *job,
-                        uint64_t after, bool ask);
+struct job *others_find_job(const struct sessions *sessions, const struct hub_job *which);
+/* The jobs that span daemons, and that the viewer sees and asks for. `job` is NULL if only the coordinator is
+ * here. */
+typedef void others_fn(void *to, struct job *job, const struct hub_job *name);
+void others_each(const struct session *viewer, const char *asked, others_fn *fn, void *to);
+/* Counts the views of these jobs that are to come. `ask`: asks for those that are not there yet. */
+unsigned others_refresh(const struct session *viewer, const char *asked, const struct wanted_view *wanted,
+                        bool ask);
 /* trace.c: sends all records of that job. */
 void trace_describe_job(struct job *job, sessions_row_fn row, void *data);
 /* sum.c: adds the counts of a job that is about to be freed. */
 void sum_ended(const struct job *job);
-/* fetch.c: TRACE of other nodes. False: the answer is not to such a question. */
-int fetch_begin(struct session *session, struct request *request, const Wire__Trace *trace);
-bool fetch_told(struct sessions *sessions, const struct hub_told *told);
-void fetch_forget(const struct session *session);
-void fetch_drop_all(struct sessions *sessions); /* all sessions are gone */
-/* asked.c */
-void asked_answer(struct job *job, uint32_t id, const void *waits, size_t bytes);
-/* wait_row.c: makes the row about a wait, for other nodes and for people. `host` is this one; NULL: the job
+/* on_status.c: answers a request for what other nodes say, at once or when that is known. */
+int status_wait(struct session *session, struct request *request, const char *job, parked_fn *answer,
+                const struct wanted_view *wanted);
+/* packet.c. A packet is a letter to another daemon while it is written, in sessions->letter: rows are added
+ * until it is sent. One that is full is sent, and the next one begun. */
+struct packet {
+        struct sessions *sessions;
+        struct job *job;             /* NULL: it comes from the coordinator's daemon, */
+        const struct hub_job *about; /* about that job */
+        uint32_t to, request;
+        bool one; /* rows that exceed it are left out instead */
+        size_t used;
+};
+void packet_add(void *packet, uint16_t type, const ProtobufCMessage *row);
+bool packet_send(struct packet *packet); /* see hub_post() */
+/* letters.c: letters between the daemons of a job. See struct jobs_observer. */
+void letters_show(struct job *job);
+void letters_take(struct job *job, const struct hub_letter *letter);
+/* wait_row.c: reads StatusWait.what or .purpose. False: it is none that is known here. */
+bool wait_row_kind(const char *name, enum wait_kind *ret);
+/* Makes the row about a wait, for other nodes and for people. `host` is this one; NULL: the job
  * has no other. Strings of the row lie in `parts`. */
 struct wait_parts {
         char text[WAIT_TEXT], call[CALL_TEXT];
@@ -184,6 +209,8 @@ void far_send_member(struct view *view, const struct far_member *member, uint32_
                      void *data);
 /* Waits for members and nodes; how many. */
 unsigned far_send_waits(struct view *view, uint32_t job, bool waiting, sessions_row_fn row, void *data);
+/* Answers TRACE: the nodes of jobs, and the record of one. */
+parked_fn far_send_nodes, far_send_record;
 /* The whole of a job that has no node here. False: nothing is known of it. */
 bool far_send_job(struct view *view, uint32_t job, sessions_row_fn row, void *data);
 

@@ -184,7 +184,6 @@ struct session *session_free(struct session *session) {
         fd_close(session->pidfd);
         charge_release(&session->pidfd_charge);
         session_drop_parked(session);
-        fetch_forget(session);
         list_remove(&session->link);
         session->sessions->n--;
         free(session);

@@ -65,18 +65,17 @@ struct sessions_traffic {
         unsigned n_refused;
 };
 
-/* A job of the cluster. Those that the coordinator met later have higher numbers. */
-typedef void sessions_far_fn(void *to, uint64_t number, uid_t uid, const char *name, uint64_t incarnation);
-
-/* Facts that a daemon of a cluster shows beyond its own jobs, and questions about them. */
+/* Facts that a daemon of a cluster shows beyond its own jobs, and letters about jobs that it coordinates. */
 struct sessions_cluster {
         const char *host; /* this one's name, for people */
-        /* The jobs of the cluster whose coordinator is here, by number. */
-        void (*each)(void *data, sessions_far_fn *fn, void *to);
-        /* Asks all nodes of one of these jobs, see hub_ask(); sessions_told() gets the answer. False: they
-         * cannot be asked. */
-        bool (*ask)(void *data, uid_t uid, const char *name, uint64_t incarnation, uint32_t id,
-                    const void *question, size_t bytes);
+        /* The jobs of the cluster whose coordinator is here, by number: those that it met later have higher
+         * ones. */
+        void (*each)(void *data, void (*fn)(void *to, const struct hub_job *job), void *to);
+        /* Calls for each node of one of these jobs, then, with the address HUB_UNKNOWN, for each daemon that
+         * is connected and has none. `sight` is NULL for the node of this daemon. */
+        void (*nodes)(void *data, const struct hub_job *job, hub_node_fn *fn, void *to);
+        /* Sends a letter to one of its nodes, or to this daemon itself. */
+        void (*post)(void *data, const struct hub_job *job, const struct hub_letter *letter);
         /* How far the coordinator's monotonic clock is ahead of this one's, in us; false: not known. */
         bool (*clock)(void *data, int64_t *ret_ahead, uint64_t *ret_round_trip);
         void (*links)(void *data, void (*fn)(void *to, const struct sessions_link *link), void *to);
@@ -102,7 +101,8 @@ struct sessions_config {
 int sessions_new(const struct sessions_config *config, struct sessions **ret);
 struct sessions *sessions_free(struct sessions *sessions); /* all sessions must be gone */
 void sessions_use_cluster(struct sessions *sessions, const struct sessions_cluster *cluster); /* copied */
-void sessions_told(struct sessions *sessions, const struct hub_told *told);
+/* A letter to this daemon as that of the job's coordinator. */
+void sessions_posted(struct sessions *sessions, const struct hub_job *job, const struct hub_letter *letter);
 void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us);
 unsigned sessions_count(const struct sessions *sessions);
 /* Sends every client the reason why the daemon goes, and hangs up. */

@@ -23,7 +23,6 @@ int sessions_new(const struct sessions_config *config, struct sessions **ret) {
                 return r;
         }
         list_init(&sessions->parked);
-        list_init(&sessions->fetches);
         list_init(&sessions->sums);
         r = elsewhere_new(config->loop, config->accounts, &sessions->elsewhere);
         if (r < 0) {
@@ -43,7 +42,6 @@ struct sessions *sessions_free(struct sessions *sessions) {
         if (sessions == NULL)
                 return NULL;
         assert(list_empty(&sessions->list));
-        fetch_drop_all(sessions);
         results_deinit(&sessions->results);
         elsewhere_free(sessions->elsewhere);
         codec_deinit(&sessions->codec);

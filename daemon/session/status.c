@@ -26,12 +26,10 @@ struct far_jobs {
         unsigned n;
 };
 
-static void status_count_far_job(void *to, uint64_t number, uid_t uid, const char *name,
-                                 uint64_t incarnation) {
+static void status_count_far_job(void *to, const struct hub_job *job) {
         struct far_jobs *jobs = to;
 
-        jobs->n += session_sees(jobs->viewer, uid) &&
-                   others_find_job(jobs->sessions, uid, name, incarnation) == NULL;
+        jobs->n += session_sees(jobs->viewer, job->uid) && others_find_job(jobs->sessions, job) == NULL;
 }
 
 /* With those that have their coordinator here, and no node. */

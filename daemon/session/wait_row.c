@@ -2,6 +2,7 @@
 /* A wait as STATUS shows it, and as other nodes hear of it. */
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "session/private.h"
 
@@ -43,23 +44,25 @@ void wait_row(const struct job *job, const struct job_wait *wait, uint64_t now, 
         ret->call = ret->n_blocked > 0 ? parts->call : NULL;
 }
 
-bool wait_row_want(const Wire__StatusWait *row, struct want *ret) {
-        const char *purpose = row->purpose != NULL ? row->purpose : "";
-        uint64_t now = clock_now(), since = row->since_ms * USEC_PER_MSEC;
+bool wait_row_kind(const char *name, enum wait_kind *ret) {
+        for (enum wait_kind kind = 0; name != NULL && kind < array_size(wait_names); kind++)
+                if (strcmp(name, wait_names[kind]) == 0) {
+                        *ret = kind;
+                        return true;
+                }
+        return false;
+}
 
-        *ret = (struct want){ .plan = row->plan,
-                              .bucket = row->has_bucket ? row->bucket : UINT32_MAX,
-                              .step = row->step,
-                              .since = row->since_ms < now / USEC_PER_MSEC ? now - since : 0 };
-        if (strcmp(purpose, "step") == 0)
-                ret->what = WAIT_STEP;
-        else if (strcmp(purpose, "plan") == 0)
-                ret->what = WAIT_PLAN;
-        else if (strcmp(purpose, "operation") == 0)
-                ret->what = WAIT_OPERATION;
-        else
+bool wait_row_want(const Wire__StatusWait *row, struct want *ret) {
+        uint64_t now = clock_now(), since = row->since_ms * USEC_PER_MSEC;
+        enum wait_kind kind;
+
+        if (!wait_row_kind(row->purpose, &kind) || kind > WAIT_OPERATION)
                 return false;
-        if (ret->what == WAIT_OPERATION)
-                ret->step = row->sequence;
+        *ret = (struct want){ .what = kind,
+                              .plan = row->plan,
+                              .bucket = row->has_bucket ? row->bucket : UINT32_MAX,
+                              .step = kind == WAIT_OPERATION ? row->sequence : row->step,
+                              .since = row->since_ms < now / USEC_PER_MSEC ? now - since : 0 };
         return true;
 }

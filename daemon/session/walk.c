@@ -114,10 +114,10 @@ static void walk_jobs(struct walk *walk) {
         }
 }
 
-static void walk_note_far_job(void *to, uint64_t number, uid_t uid, const char *name, uint64_t incarnation) {
+static void walk_note_far_job(void *to, const struct hub_job *job) {
         uint64_t *newest = to;
 
-        *newest = number;
+        *newest = job->number;
 }
 
 static uint64_t walk_until_far_job(const struct answer *answer) {
@@ -129,19 +129,19 @@ static uint64_t walk_until_far_job(const struct answer *answer) {
         return newest;
 }
 
-static void walk_on_far_job(void *to, uint64_t number, uid_t uid, const char *name, uint64_t incarnation) {
+static void walk_on_far_job(void *to, const struct hub_job *job) {
         struct walk *walk = to;
         struct answer *answer = walk->answer;
 
-        if (!walk_is_due(walk, number) || !walk_admits(walk, uid) ||
-            !status_asks_for(answer->asked, uid, name) ||
-            others_find_job(answer->sessions, uid, name, incarnation) != NULL)
+        if (!walk_is_due(walk, job->number) || !walk_admits(walk, job->uid) ||
+            !status_asks_for(answer->asked, job->uid, job->name) ||
+            others_find_job(answer->sessions, job) != NULL)
                 return;
-        struct view *view = elsewhere_find(answer->sessions->elsewhere, uid, name, incarnation);
+        struct view *view = elsewhere_find(answer->sessions->elsewhere, job, VIEW_OTHERS, 0);
         if (view == NULL)
                 return;
-        walk_begin(walk, number);
-        walk->found |= far_send_job(view, FAR_JOBS | (uint32_t)number, answer_row, answer);
+        walk_begin(walk, job->number);
+        walk->found |= far_send_job(view, FAR_JOBS | (uint32_t)job->number, answer_row, answer);
         walk_end(walk);
 }
 

@@ -116,17 +116,13 @@ def post():
                 post_pb.Attach(uid=1000, incarnation=2, job="training"),
                 post_pb.Refused(code=33, text="job 'j' is full \u20ac"),
                 post_pb.Table(**{"term": 256, "number": 1, "nonce": 7, "from": 3, "table": b"addresses"}),
-                post_pb.Ask(id=9, waits=b"frames"),
-                post_pb.Tell(id=9, last=True, rows=b"frames", more=2,
-                             host=[post_pb.Host(state=1, since=3000000, name="beta"),
-                                   post_pb.Host(state=3, name="gamma")])]
+                post_pb.Letter(node=9, frames=b"frames")]
     wrong = {"2-token": post_pb.Attach(job="a", token=bytes(range(32))),
              "2-token-short": post_pb.Attach(job="a", token=b"x"),
              "2-long": post_pb.Attach(job="n" * 300),
              "0-address": post_pb.Arrival(host="h", name="n", has_address=True, address=5000),
              "1-hasty": post_pb.Place(address=1, **{**times, "death": 1}),
-             "2-slash": post_pb.Attach(job="a/b"),
-             "6-control": post_pb.Tell(id=9, host=[post_pb.Host(state=1, name="b\x1b[31m")])}
+             "2-slash": post_pb.Attach(job="a/b")}
     for number, message in enumerate(messages):     # the first byte says which message it is
         data = message.SerializeToString()
         write("post", f"{number}-full", bytes([number]) + data)

@@ -13,10 +13,10 @@ from wire import generate
 
 peer = generate("daemon/rendezvous/wire", "peer")
 
-ASK, TELL = 72, 73
+LETTER = 72
 # Not PLACE: a daemon keeps its place, and with a wrong one, or with other times, says nothing more for long.
 CLASSES = {ARRIVAL: post.Arrival, ATTACH: post.Attach, ORDER: peer.Order, REPORT: peer.Report,
-           REFUSED: post.Refused, TABLE: post.Table, ASK: post.Ask, TELL: post.Tell}
+           REFUSED: post.Refused, TABLE: post.Table, LETTER: post.Letter}
 NUMBERS = [0, 1, 2, 3, 7, 63, 64, 255, 257, 4095, 4096, 65535, 65536, 3 << 30, 2 ** 31 - 1, 2 ** 32 - 1,
            2 ** 53, 2 ** 62, 2 ** 63 - 1, 2 ** 64 - 1]
 TEXTS = ["", "lied0", "lied1", "é" * 20, "x" * 64, "x" * 300]

@@ -45,6 +45,8 @@ def test_every_daemon_shows_the_whole_job(hosts, member, peers):
     members = formed(it, member, 3)
     expected = [(rank, ("alpha", "beta")[rank % 2], each.pid) for rank, each in enumerate(members)]
     for served in (*it.nodes, it.coordinator):
+        wait_until(lambda served=served: [each["step"] for each in shown(served)["members"]] == [1, 1, 1],
+                   "what every node has shown since the step")
         job = shown(served)
         assert places(job) == expected, job
         assert (job["step"], job["world_size"], job["waiting_for"]) == (1, 3, [])

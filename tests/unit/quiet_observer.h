@@ -20,13 +20,10 @@ static void on_missing(struct job *job, char *text, size_t size) {
         text[0] = '\0';
 }
 
-static void on_asked(struct job *job, uint32_t id, const void *waits, size_t bytes) {}
-
-static void on_told(const struct job *job, const struct hub_told *told) {}
+static void on_posted(struct job *job, const struct hub_letter *letter) {}
 
 static const struct jobs_observer quiet_observer = {
-        .asked = on_asked,
-        .told = on_told,
+        .posted = on_posted,
         .inquire = on_inquire,
         .blame = on_blame,
         .host_of = on_host_of,

@@ -28,12 +28,15 @@ struct daemon { /* the part of one that drives a node */
         struct sha256 secret;
         uint64_t incarnation;
         bool attached;
+        unsigned letters;
+        struct hub_letter letter; /* the last one */
 };
 
 static struct users *accounts;
 static struct coordinators *table;
 static struct daemon daemons[NODES];
 static uint64_t now, due, last_term;
+static struct daemon own; /* for letters to the coordinator's daemon */
 
 static uint64_t clock_stands(void) {
         return now;
@@ -82,6 +85,18 @@ static void daemon_receive(struct attachment *attachment, const struct order *or
         effects_drain(&d->effects, do_effect);
 }
 
+static void daemon_posted(struct attachment *attachment, const struct hub_letter *letter) {
+        struct daemon *d = list_entry(attachment, struct daemon, attachment);
+
+        d->letters++;
+        d->letter = *letter;
+}
+
+static void on_posted(void *data, const struct hub_job *job, const struct hub_letter *letter) {
+        assert_string_equal(job->name, "j");
+        daemon_posted(&own.attachment, letter);
+}
+
 static int attach(struct daemon *d, uid_t uid, const char *name, uint64_t incarnation) {
         struct hub_job job = { .uid = uid, .name = name, .incarnation = incarnation };
         struct room room = { .memory = d->memory, .members = 8, .tracks = 2, .nodes = HUB_NODES };
@@ -96,6 +111,7 @@ static int attach(struct daemon *d, uid_t uid, const char *name, uint64_t incarn
         int r;
 
         d->attachment.receive = daemon_receive;
+        d->attachment.posted = daemon_posted;
         r = hub_attach(coordinators_hub(table), &d->attachment, &job, &d->refusal);
         if (r != 0)
                 return r;
@@ -139,13 +155,17 @@ static int setup(void **state) {
         static const uint64_t limits[ACCOUNT_SLOTS] = { 10,  4,
                                                         8,   UINT64_C(1) << 30,
                                                         100, [ACCOUNT_OWN] = UINT64_C(1) << 30 };
-        struct coordinators_config config = {
-                .clock = clock_stands, .term = next_term, .nonce = 9, .key = { { 5 } }, .due = note_due
-        };
+        struct coordinators_config config = { .clock = clock_stands,
+                                              .term = next_term,
+                                              .nonce = 9,
+                                              .key = { { 5 } },
+                                              .due = note_due,
+                                              .posted = on_posted };
         struct room room = { .members = 8, .tracks = 2, .nodes = HUB_NODES };
 
         now = UINT64_C(1) << 40;
         due = UINT64_MAX;
+        own = (struct daemon){ 0 };
         assert_int_equal(users_new(limits, &accounts), 0);
         config.accounts = accounts;
         assert_int_equal(coordinators_new(&config, &table), 0);
@@ -448,4 +468,67 @@ TEST(a_node_begins_anew) {
         hub_renew(&daemons[1].attachment);
         assert_int_equal(daemons[0].interrupted, 1);
         assert_int_equal(daemons[1].interrupted, 0);
+}
+
+/* ---- letters */
+
+static void send(unsigned from, uint32_t to, size_t size) {
+        static const uint8_t bytes[HUB_LETTER];
+        const struct hub_letter letter = { to, bytes, size };
+
+        assert_true(hub_post(&daemons[from].attachment, &letter));
+}
+
+static void assert_letters(unsigned first, unsigned second, unsigned third, unsigned here) {
+        assert_int_equal(daemons[0].letters, first);
+        assert_int_equal(daemons[1].letters, second);
+        assert_int_equal(daemons[2].letters, third);
+        assert_int_equal(own.letters, here);
+}
+
+static void attach_two_jobs(void) {
+        assert_int_equal(attach(&daemons[0], 1000, "j", 7), 0);
+        assert_int_equal(attach(&daemons[1], 1000, "j", 7), 0);
+        assert_int_equal(attach(&daemons[2], 1000, "j", 8), 0); /* another one */
+}
+
+TEST(letters_go_where_they_are_for) {
+        const struct hub_job job = { .uid = 1000, .name = "j", .incarnation = 7 };
+        struct hub_letter letter = { 1, "text", 4 };
+
+        attach_two_jobs();
+        send(0, 1, 5);
+        assert_letters(0, 1, 0, 0);
+        assert_int_equal(daemons[1].letter.node, 0);
+        assert_int_equal(daemons[1].letter.size, 5);
+        send(1, HUB_ALL, 6);
+        assert_letters(1, 1, 0, 0);
+        assert_int_equal(daemons[0].letter.node, 1);
+        send(1, HUB_COORDINATOR, 7);
+        assert_letters(1, 1, 0, 1);
+        assert_int_equal(own.letter.node, 1);
+        send(1, 9, 8); /* there is none */
+        coordinators_post(table, &job, &letter);
+        assert_letters(1, 2, 0, 1);
+        assert_int_equal(daemons[1].letter.node, HUB_COORDINATOR);
+        letter.node = HUB_COORDINATOR;
+        coordinators_post(table, &job, &letter);
+        assert_letters(1, 2, 0, 2);
+}
+
+TEST(letters_are_bounded) {
+        attach_two_jobs();
+        send(0, HUB_ALL, HUB_WANTS + 1);
+        assert_letters(0, 0, 0, 0);
+        send(0, HUB_ALL, HUB_WANTS);
+        assert_letters(0, 1, 0, 0);
+        for (unsigned i = 0; i < 1000; i++)
+                send(0, 1, 1);
+        assert_in_range(daemons[1].letters, 100, 500);
+        unsigned before = daemons[1].letters;
+        send(1, 0, 1); /* it has sent none before */
+        assert_letters(1, before, 0, 0);
+        now += SECOND;
+        send(0, 1, 1);
+        assert_letters(1, before + 1, 0, 0);
 }

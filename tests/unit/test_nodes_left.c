@@ -197,13 +197,17 @@ static void connect_last(void) {
         settle();
 }
 
+static void count_empty(void *to, uint32_t address, const struct hub_sight *sight) {
+        ++*(uint32_t *)to;
+}
+
 /* Daemons that are connected and have no node of the job. */
 static uint32_t empty_daemons(void) {
         const struct hub_job job = { .uid = 1000, .name = "j", .address = HUB_UNKNOWN };
-        struct hub_told told = { 0 };
+        uint32_t n = 0;
 
-        stations_add_empty(cluster->stations, &job, &told);
-        return told.n_hosts;
+        stations_each_empty(cluster->stations, &job, count_empty, &n);
+        return n;
 }
 
 /* Lets so much time pass that a connected daemon has named all of its jobs. */

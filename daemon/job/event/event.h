@@ -37,6 +37,7 @@ enum job_event_kind {
         JOB_EVENT_STALL,
         JOB_EVENT_EXPELLED, /* the member's session has to end, later than this call */
         JOB_EVENT_FLUSH,    /* members are about to change places: results are sent to the present ones now */
+        JOB_EVENT_TICK,     /* of a job of the cluster: comes about ten times in a second */
         JOB_EVENT_ENDED,    /* the job is about to be freed */
 };
 
@@ -70,19 +71,17 @@ struct job_event {
         };
 };
 
-/* The members of a job's other nodes, as their daemons say when they are asked. */
+/* The members of a job's other nodes, as their daemons show them. */
 struct jobs_observer {
-        /* Another node asks for this node's part in the job, and says in `waits` for what it waits. */
-        void (*asked)(struct job *job, uint32_t id, const void *waits, size_t bytes);
-        /* A piece of the answer to a question of this node. */
-        void (*told)(const struct job *job, const struct hub_told *told);
-        /* Whether it is known how the other nodes were at `after` or later; if not, they are being asked. */
+        /* A letter of another node, or of the coordinator's daemon. */
+        void (*posted)(struct job *job, const struct hub_letter *letter);
+        /* Whether it is known how the other nodes were at `after` or later; if not, that is found out. */
         bool (*inquire)(struct job *job, uint64_t after);
         /* The members that the wait (WAIT_NODES) is for; or nodes that say nothing, if no member is known.
          * Their strings live until the next call. */
         unsigned (*blame)(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max);
-        /* Whether a member that the wait (WAIT_NODES) is for was blocked in something else, when its node
-         * was asked last, after that moment. */
+        /* Whether a member that the wait (WAIT_NODES) is for was blocked in something else lately, after that
+         * moment. */
         bool (*entangled)(struct job *job, const struct job_wait *wait, uint64_t after,
                           struct entangled *ret);
         /* The host of a lost member of another node; of one that is not reached, perhaps "a or b". "": not

@@ -205,12 +205,8 @@ void machine_publish(struct job *job, const void *table, size_t bytes) {
         hub_publish(&job->machine.attachment, &job->machine.node.comm, table, bytes);
 }
 
-bool machine_ask(struct job *job, uint32_t id, const void *waits, size_t bytes) {
-        return hub_ask(&job->machine.attachment, id, waits, bytes);
-}
-
-void machine_tell(struct job *job, uint32_t id, bool last, const void *rows, size_t bytes) {
-        hub_tell(&job->machine.attachment, id, last, rows, bytes);
+bool machine_post(struct job *job, const struct hub_letter *letter) {
+        return hub_post(&job->machine.attachment, letter);
 }
 
 bool machine_is_unplaced(const struct job *job) {

@@ -150,10 +150,8 @@ struct machine_lanes {
 struct machine_lanes machine_lanes(const struct job *job, uint32_t part);
 /* Sends the other nodes the table that the engine has published for the communicator that is being built. */
 void machine_publish(struct job *job, const void *table, size_t bytes);
-/* Sends a question to the job's other nodes, or a piece of the answer to one of theirs: see hub.h. The
- * observer of the job's table gets the questions and answers that come in. */
-bool machine_ask(struct job *job, uint32_t id, const void *waits, size_t bytes);
-void machine_tell(struct job *job, uint32_t id, bool last, const void *rows, size_t bytes);
+/* Sends a letter, see hub.h. The observer of the job's table gets those that come in. */
+bool machine_post(struct job *job, const struct hub_letter *letter);
 /* The cluster has no address for this node yet. */
 bool machine_is_unplaced(const struct job *job);
 /* The node is in a generation of which its members hear only when the communicator is there, and hears of its

@@ -28,7 +28,7 @@
 #define NOTICES 512u       /* most frames that it may cost: fewer are named to the members of a large job */
 #define START_PATIENCE 10u /* times stall_notice */
 #define THREADS 128u       /* threads that are looked at for one job in one tick */
-#define AGAIN (2 * USEC_PER_SEC) /* after which other nodes are asked once more, while a stall lasts */
+#define AGAIN (2 * USEC_PER_SEC) /* after which other nodes are looked at again, while a stall lasts */
 #define MARKS 65536u             /* parameters that are looked at: as many as a plan may have */
 
 /* "rank 1 (pid 4242)", with the state of its process where one is given. */
@@ -146,14 +146,8 @@ static void stall_keep(const struct job *job, struct stalled *stalled, uint64_t 
         snprintf(stalled->whom, sizeof(stalled->whom), "%.120s%s", whom, others);
 }
 
-/* Other nodes are asked in good time: when half of the patience with them is over. */
-static void stall_foresee(struct job *job, const struct job_wait *wait, uint64_t patience, uint64_t now) {
-        if (wait->kind == WAIT_NODES && now - wait->since >= patience / 2)
-                job->table->config.observer->inquire(job, wait->since + patience / 2);
-}
-
 /* Puts the members of other nodes, as they are at that time, and processes of engines that do not answer, in
- * place of a wait for these nodes. 0 until they have been heard, which is not long. */
+ * place of a wait for these nodes. 0 until that is known, which is not long. */
 static unsigned stall_blame(struct job *job, struct job_wait *waits, unsigned n, uint64_t at) {
         const struct jobs_observer *observer = job->table->config.observer;
 
@@ -183,8 +177,6 @@ static void check_plan(struct job *job, struct plan *plan, uint64_t now) {
         if (!plan_is_open(plan) || step_gate(plan) != GATE_OPEN || now - plan->opened < patience / 2)
                 return;
         unsigned n = plan_waits(plan, waits, NAMED);
-        if (n > 0)
-                stall_foresee(job, &waits[0], patience, now);
         if (n == 0 || now - waits[0].since < patience || now - plan->opened < patience)
                 return;
         n = stall_blame(job, waits, n, plan->stalled.told ? now - AGAIN : waits[0].since + patience);
@@ -244,8 +236,6 @@ static void check_operation(struct job *job, uint64_t now) {
         struct job_wait waits[NAMED];
         unsigned n = operation_waits(job, waits, NAMED);
 
-        if (n > 0)
-                stall_foresee(job, &waits[0], job->table->config.stall_notice, now);
         if (n == 0 || now - waits[0].since < job->table->config.stall_notice)
                 return;
         n = stall_blame(job, waits, n,

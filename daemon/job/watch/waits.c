@@ -304,12 +304,13 @@ static bool want_is_of(const struct want *want, const struct want *other) {
         return want->what == other->what && want->plan == other->plan && want->step == other->step;
 }
 
-void job_want(struct job *job, const struct want *want) {
+bool job_want(struct job *job, const struct want *want) {
         unsigned i = 0;
-        bool told;
+        bool known, told;
 
         while (i < JOB_WANTS - 1 && !want_is_of(&job->want[i], want))
                 i++;
+        known = want_is_of(&job->want[i], want) && job->want[i].generation == job->generation;
         told = want_is_of(&job->want[i], want) && job->want[i].told;
         for (; i > 0; i--)
                 job->want[i] = job->want[i - 1];
@@ -317,6 +318,7 @@ void job_want(struct job *job, const struct want *want) {
         job->want[0].generation = job->generation;
         job->want[0].heard = clock_now();
         job->want[0].told = told;
+        return !known;
 }
 
 /* Lists the other nodes of the generation. */

@@ -67,8 +67,8 @@ unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max);
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
 /* Members here for which another node waits, except those that members here wait for, too. */
 unsigned wanted_waits(struct job *job, const struct want *want, struct job_wait *waits, unsigned max);
-/* Another node waits for that. */
-void job_want(struct job *job, const struct want *want);
+/* Another node waits for that. Whether this is new. */
+bool job_want(struct job *job, const struct want *want);
 /* The parameter that a wait for a step is about; "" where it is not known, or not found among the first
  * looks->marks of its bucket, from which those are taken that were looked at. */
 const char *plan_wait_parameter(const struct job_wait *wait, struct looks *looks);

@@ -9,11 +9,11 @@
 
 #include "gradsync.pb-c.h"
 #include "rendezvous/machine/coordinator.h"
-#include "rendezvous/service/inquiry.h"
 
 #define NEVER (UINT64_C(1) << 60) /* in a time that is counted from now */
 #define FIRST_MEMBERS 4u          /* for which there is room from the beginning */
 #define AGAIN 100000u             /* us between looks at a coordinator that is overdue and waits */
+#define LETTERS 256u              /* of one node in a second; further ones are dropped */
 
 /* A table that the engine of a node has published: kept for nodes that cannot be reached just then. */
 struct publication {
@@ -47,8 +47,7 @@ struct coordinators {
         struct coordinators_cluster cluster;
         struct list list;
         struct effects effects; /* of all coordinators */
-        struct inquiries inquiries;
-        uint64_t due, last; /* number */
+        uint64_t due, last;     /* number */
 };
 
 static struct coordinators *table_of(struct hub *hub) {
@@ -72,7 +71,7 @@ static void coordination_deliver(const struct effect *effect) {
 
 static void coordinators_set_due(struct coordinators *table) {
         struct coordination *coordination;
-        uint64_t soonest = inquiry_deadline(&table->inquiries);
+        uint64_t soonest = UINT64_MAX;
 
         list_for_each(coordination, &table->list, link)
                 if (coordination->due < soonest)
@@ -391,30 +390,43 @@ static void coordinators_publish(struct attachment *from, const struct generatio
                         attachment->learn(attachment, comm, from->address, table, bytes);
 }
 
-static bool coordinators_ask_for(struct attachment *attachment, uint32_t id, const void *waits,
-                                 size_t bytes) {
-        struct coordination *coordination = attachment->coordination;
-        struct coordinators *table = coordination->table;
-        bool asked = inquiry_begin(&table->inquiries, coordination, &coordination->nodes, attachment, id,
-                                   waits, bytes, table->config.clock());
-
-        coordinators_set_due(table);
-        return asked;
+static struct hub_job coordination_job(const struct coordination *coordination) {
+        return (struct hub_job){ .uid = coordination->uid,
+                                 .name = coordination->name,
+                                 .incarnation = coordination->incarnation,
+                                 .number = coordination->number,
+                                 .address = HUB_UNKNOWN };
 }
 
-static void coordinators_tell(struct attachment *attachment, uint32_t id, bool last, const void *rows,
-                              size_t bytes) {
-        struct coordinators *table = ((struct coordination *)attachment->coordination)->table;
+static void coordination_pass(const struct coordination *coordination, uint32_t from,
+                              const struct hub_letter *letter) {
+        const struct coordinators_config *config = &coordination->table->config;
+        const struct hub_letter passed = { from, letter->bytes, letter->size };
+        const struct hub_job job = coordination_job(coordination);
+        struct attachment *attachment;
 
-        inquiry_answer(&table->inquiries, attachment, id, last, rows, bytes, table->config.clock());
-        coordinators_set_due(table);
+        if (letter->node == HUB_COORDINATOR && config->posted != NULL)
+                config->posted(config->data, &job, &passed);
+        list_for_each(attachment, &coordination->nodes, link)
+                if (attachment->address == letter->node ||
+                    (letter->node == HUB_ALL && attachment->address != from))
+                        attachment->posted(attachment, &passed);
+}
+
+static bool coordinators_pass(struct attachment *from, const struct hub_letter *letter) {
+        const struct coordination *coordination = from->coordination;
+        uint64_t now = coordination->table->config.clock();
+
+        if (token_bucket_take(&from->letters, LETTERS, now) &&
+            (letter->node != HUB_ALL || letter->size <= HUB_WANTS))
+                coordination_pass(coordination, from->address, letter);
+        return true;
 }
 
 static void coordinators_detach(struct attachment *attachment) {
         struct coordination *coordination = attachment->coordination;
         struct coordinators *table = coordination->table;
 
-        inquiry_forget(&table->inquiries, attachment, table->config.clock());
         list_remove(&attachment->link);
         coordination->n_nodes--;
         if (list_empty(&coordination->nodes)) {
@@ -434,35 +446,9 @@ static const struct hub_ops coordinators_ops = {
         .renew = coordinators_renew,
         .send = coordinators_send,
         .publish = coordinators_publish,
-        .ask = coordinators_ask_for,
-        .tell = coordinators_tell,
+        .post = coordinators_pass,
         .detach = coordinators_detach,
 };
-
-static struct hub_job coordination_job(const struct coordination *coordination) {
-        return (struct hub_job){ .uid = coordination->uid,
-                                 .name = coordination->name,
-                                 .incarnation = coordination->incarnation,
-                                 .number = coordination->number,
-                                 .address = HUB_UNKNOWN };
-}
-
-static void table_on_told(void *data, const struct hub_told *told) {
-        const struct coordinators *table = data;
-
-        if (table->config.told != NULL)
-                table->config.told(table->config.data, told);
-}
-
-/* Adds the hosts without members to an answer about a forming job. */
-static void table_on_complete(void *data, const void *job, struct hub_told *told) {
-        const struct coordinators *table = data;
-        const struct coordination *coordination = job;
-        const struct hub_job which = coordination_job(coordination);
-
-        if (table->config.empty != NULL && coordination->coordinator.membership.state == MEMBERSHIP_FORMING)
-                table->config.empty(table->config.data, &which, told);
-}
 
 int coordinators_new(const struct coordinators_config *config, struct coordinators **ret) {
         struct coordinators *table = calloc(1, sizeof(*table));
@@ -475,10 +461,6 @@ int coordinators_new(const struct coordinators_config *config, struct coordinato
                 table->cluster = *config->cluster;
         table->due = UINT64_MAX;
         list_init(&table->list);
-        inquiries_init(&table->inquiries);
-        table->inquiries.told = table_on_told;
-        table->inquiries.complete = table_on_complete;
-        table->inquiries.data = table;
         if (effects_init(&table->effects, EFFECTS_ROOM) < 0) {
                 free(table);
                 return -ENOMEM;
@@ -491,7 +473,6 @@ struct coordinators *coordinators_free(struct coordinators *table) {
         if (table == NULL)
                 return NULL;
         assert(list_empty(&table->list));
-        inquiries_deinit(&table->inquiries);
         effects_deinit(&table->effects);
         free(table);
         return NULL;
@@ -506,7 +487,6 @@ void coordinators_tick(struct coordinators *table) {
         struct coordination *coordination;
 
         table->due = UINT64_MAX;
-        inquiry_tick(&table->inquiries, now);
         list_for_each(coordination, &table->list, link) {
                 if (coordination->due > now)
                         continue;
@@ -539,13 +519,21 @@ void coordinators_each(const struct coordinators *table, void (*fn)(void *to, co
         }
 }
 
-bool coordinators_ask(struct coordinators *table, const struct hub_job *job, uint32_t id,
-                      const void *question, size_t bytes) {
-        struct coordination *coordination = coordinators_find(table, job);
-        bool asked =
-                coordination != NULL && inquiry_begin(&table->inquiries, coordination, &coordination->nodes,
-                                                      NULL, id, question, bytes, table->config.clock());
+void coordinators_post(struct coordinators *table, const struct hub_job *job,
+                       const struct hub_letter *letter) {
+        const struct coordination *coordination = coordinators_find(table, job);
 
-        coordinators_set_due(table);
-        return asked;
+        if (coordination != NULL)
+                coordination_pass(coordination, HUB_COORDINATOR, letter);
+}
+
+void coordinators_each_node(struct coordinators *table, const struct hub_job *job, hub_node_fn *fn,
+                            void *to) {
+        const struct coordination *coordination = coordinators_find(table, job);
+        const struct attachment *attachment;
+
+        if (coordination == NULL)
+                return;
+        list_for_each(attachment, &coordination->nodes, link)
+                fn(to, attachment->address, attachment->sight);
 }

@@ -35,10 +35,8 @@ struct coordinators_config {
         uint32_t nonce;               /* of this run, like the key: see struct coordinator_config */
         struct sha256 key;            /* of a cluster's run */
         void (*due)(void *data, uint64_t when); /* the next tick is due at that time; UINT64_MAX: none is */
-        /* For a cluster, else NULL: `told` gets the answer to coordinators_ask(); `empty` adds to an answer
-         * the hosts that have no node of a job that waits for members. */
-        void (*told)(void *data, const struct hub_told *told);
-        void (*empty)(void *data, const struct hub_job *job, struct hub_told *told);
+        /* A letter to HUB_COORDINATOR. NULL: there is no cluster. */
+        void (*posted)(void *data, const struct hub_job *job, const struct hub_letter *letter);
         void *data;
 };
 
@@ -51,10 +49,11 @@ void coordinators_tick(struct coordinators *table);
 /* All jobs that are not at their end, one call for each. */
 void coordinators_each(const struct coordinators *table, void (*fn)(void *to, const struct hub_job *job),
                        void *to);
-/* Asks all nodes of that job for the daemon itself, see hub_ask(). False: there is no such job, or too many
- * questions are open. */
-bool coordinators_ask(struct coordinators *table, const struct hub_job *job, uint32_t id,
-                      const void *question, size_t bytes);
+/* Sends a letter of the daemon itself, perhaps to itself. */
+void coordinators_post(struct coordinators *table, const struct hub_job *job,
+                       const struct hub_letter *letter);
+/* All nodes of that job. `sight` is NULL for that of this daemon. */
+void coordinators_each_node(struct coordinators *table, const struct hub_job *job, hub_node_fn *fn, void *to);
 /* The job of that node is at its end. */
 bool coordinators_is_over(const struct attachment *attachment);
 /* The node may have missed the tables of other nodes: gives it all of them once more. */

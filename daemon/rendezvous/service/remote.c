@@ -159,25 +159,14 @@ static void remote_detach(struct attachment *attachment) {
         attachment->coordination = NULL;
 }
 
-static bool remote_ask(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes) {
+static bool remote_post(struct attachment *attachment, const struct hub_letter *letter) {
         struct remote *remote = remote_of(attachment->hub);
         const struct remote_job *job = attachment->coordination;
-        const struct post_ask ask = { .id = id, .waits = waits, .bytes = bytes };
 
         if (job == NULL || !remote->placed)
                 return false;
-        remote_say(remote, POST_ASK, job->number, post_encode_ask(&ask, remote->out));
+        remote_say(remote, POST_LETTER, job->number, post_encode_letter(letter, remote->out));
         return true;
-}
-
-static void remote_tell(struct attachment *attachment, uint32_t id, bool last, const void *rows,
-                        size_t bytes) {
-        struct remote *remote = remote_of(attachment->hub);
-        const struct remote_job *job = attachment->coordination;
-        const struct hub_told told = { .id = id, .last = last, .rows = rows, .bytes = bytes };
-
-        if (job != NULL && remote->placed)
-                remote_say(remote, POST_TELL, job->number, post_encode_tell(&told, remote->out));
 }
 
 static const struct hub_ops remote_ops = {
@@ -186,8 +175,7 @@ static const struct hub_ops remote_ops = {
         .renew = remote_renew,
         .send = remote_send,
         .publish = remote_publish,
-        .ask = remote_ask,
-        .tell = remote_tell,
+        .post = remote_post,
         .detach = remote_detach,
 };
 
@@ -328,23 +316,13 @@ static const char *remote_take_table(struct remote *remote, struct remote_job *j
         return why;
 }
 
-static const char *remote_take_ask(struct remote *remote, struct remote_job *job, const void *bytes,
-                                   size_t length) {
-        struct post_ask ask;
-        const char *why = post_decode_ask(&remote->scratch, bytes, length, &ask);
+static const char *remote_take_letter(struct remote *remote, struct remote_job *job, const void *bytes,
+                                      size_t length) {
+        struct hub_letter letter;
+        const char *why = post_decode_letter(&remote->scratch, bytes, length, &letter);
 
         if (why == NULL && job != NULL)
-                job->attachment->asked(job->attachment, ask.id, ask.waits, ask.bytes);
-        return why;
-}
-
-static const char *remote_take_tell(struct remote *remote, struct remote_job *job, const void *bytes,
-                                    size_t length) {
-        struct hub_told told;
-        const char *why = post_decode_tell(&remote->scratch, bytes, length, &told);
-
-        if (why == NULL && job != NULL)
-                job->attachment->told(job->attachment, &told);
+                job->attachment->posted(job->attachment, &letter);
         return why;
 }
 
@@ -360,8 +338,7 @@ const char *remote_receive(struct remote *remote, enum post_kind kind, uint32_t 
         case POST_ORDER: return remote_take_order(remote, job, bytes, length);
         case POST_REFUSED: return remote_take_refused(remote, job, bytes, length);
         case POST_TABLE: return remote_take_table(remote, job, bytes, length);
-        case POST_ASK: return remote_take_ask(remote, job, bytes, length);
-        case POST_TELL: return remote_take_tell(remote, job, bytes, length);
+        case POST_LETTER: return remote_take_letter(remote, job, bytes, length);
         default: return NULL; /* of a newer version */
         }
 }

@@ -76,21 +76,12 @@ static void station_on_learn(struct attachment *attachment, const struct generat
                             post_encode_table(&table, job->station->table->out));
 }
 
-static void station_on_asked(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes) {
-        const struct station_job *job = station_job_of(attachment);
-        const struct post_ask ask = { .id = id, .waits = waits, .bytes = bytes };
-
-        if (job->number != 0)
-                station_say(job->station, POST_ASK, job->number,
-                            post_encode_ask(&ask, job->station->table->out));
-}
-
-static void station_on_told(struct attachment *attachment, const struct hub_told *told) {
+static void station_on_posted(struct attachment *attachment, const struct hub_letter *letter) {
         const struct station_job *job = station_job_of(attachment);
 
         if (job->number != 0)
-                station_say(job->station, POST_TELL, job->number,
-                            post_encode_tell(told, job->station->table->out));
+                station_say(job->station, POST_LETTER, job->number,
+                            post_encode_letter(letter, job->station->table->out));
 }
 
 static void station_drop_job(struct station_job *job) {
@@ -386,8 +377,7 @@ static int station_add_job(struct station *station, uint32_t number, const struc
         job->number = number;
         job->attachment.receive = station_on_order;
         job->attachment.learn = station_on_learn;
-        job->attachment.asked = station_on_asked;
-        job->attachment.told = station_on_told;
+        job->attachment.posted = station_on_posted;
         job->attachment.sight = &station->sight;
         r = hub_attach(coordinators_hub(station->table->config.coordinators), &job->attachment, &hub_job,
                        refusal);
@@ -477,23 +467,13 @@ static const char *station_take_table(struct station *station, struct station_jo
         return why;
 }
 
-static const char *station_take_ask(struct station *station, struct station_job *job, const void *bytes,
-                                    size_t length) {
-        struct post_ask ask;
-        const char *why = post_decode_ask(&station->table->scratch, bytes, length, &ask);
+static const char *station_take_letter(struct station *station, struct station_job *job, const void *bytes,
+                                       size_t length) {
+        struct hub_letter letter;
+        const char *why = post_decode_letter(&station->table->scratch, bytes, length, &letter);
 
         if (why == NULL && job != NULL)
-                hub_ask(&job->attachment, ask.id, ask.waits, ask.bytes);
-        return why;
-}
-
-static const char *station_take_tell(struct station *station, struct station_job *job, const void *bytes,
-                                     size_t length) {
-        struct hub_told told;
-        const char *why = post_decode_tell(&station->table->scratch, bytes, length, &told);
-
-        if (why == NULL && job != NULL)
-                hub_tell(&job->attachment, told.id, told.last, told.rows, told.bytes);
+                hub_post(&job->attachment, &letter);
         return why;
 }
 
@@ -513,8 +493,7 @@ const char *stations_receive(struct stations *table, void *peer, enum post_kind 
         case POST_ATTACH: return station_take_attach(station, about, bytes, length);
         case POST_REPORT: return station_take_report(station, job, bytes, length);
         case POST_TABLE: return station_take_table(station, job, bytes, length);
-        case POST_ASK: return station_take_ask(station, job, bytes, length);
-        case POST_TELL: return station_take_tell(station, job, bytes, length);
+        case POST_LETTER: return station_take_letter(station, job, bytes, length);
         case POST_DETACH:
                 if (job != NULL)
                         station_drop_job(job);
@@ -532,19 +511,11 @@ static bool station_has(const struct station *station, const struct hub_job *whi
         return false;
 }
 
-void stations_add_empty(const struct stations *table, const struct hub_job *job, struct hub_told *told) {
+void stations_each_empty(const struct stations *table, const struct hub_job *job, hub_node_fn *fn, void *to) {
         const struct station *station;
 
-        list_for_each(station, &table->list, link) {
-                if (station->peer == NULL || !station->placed || station_has(station, job) ||
-                    !table->config.speaks_for(table->config.data, station->peer, job->uid))
-                        continue;
-                if (told->n_hosts == HUB_HOSTS) {
-                        told->more++;
-                        continue;
-                }
-                struct hub_host *host = &told->host[told->n_hosts++];
-                *host = (struct hub_host){ .how = HUB_EMPTY };
-                memcpy(host->name, station->name, sizeof(host->name));
-        }
+        list_for_each(station, &table->list, link)
+                if (station->peer != NULL && station->placed && !station_has(station, job) &&
+                    table->config.speaks_for(table->config.data, station->peer, job->uid))
+                        fn(to, HUB_UNKNOWN, &station->sight);
 }

@@ -56,5 +56,5 @@ void stations_tick(struct stations *table);
 /* To be called when daemons may speak for other users than before: each loses the jobs of users for whom it
  * no longer speaks. */
 void stations_check(struct stations *table);
-/* The hosts of connected daemons that may have that job, and have no node of it. */
-void stations_add_empty(const struct stations *table, const struct hub_job *job, struct hub_told *told);
+/* The connected daemons that may have that job, and have no node of it. */
+void stations_each_empty(const struct stations *table, const struct hub_job *job, hub_node_fn *fn, void *to);

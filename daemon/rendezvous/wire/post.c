@@ -75,36 +75,14 @@ ssize_t post_encode_table(const struct post_table *from, uint8_t out[POST_MAX]) 
         return (ssize_t)post__table__pack(&to, out);
 }
 
-ssize_t post_encode_ask(const struct post_ask *from, uint8_t out[POST_MAX]) {
-        Post__Ask to = POST__ASK__INIT;
+ssize_t post_encode_letter(const struct hub_letter *from, uint8_t out[POST_MAX]) {
+        Post__Letter to = POST__LETTER__INIT;
 
-        if (from->bytes > HUB_WAITS)
+        if (from->size > HUB_LETTER)
                 return -EMSGSIZE;
-        to.id = from->id;
-        to.waits = (ProtobufCBinaryData){ from->bytes, (uint8_t *)from->waits };
-        return (ssize_t)post__ask__pack(&to, out);
-}
-
-ssize_t post_encode_tell(const struct hub_told *from, uint8_t out[POST_MAX]) {
-        Post__Tell to = POST__TELL__INIT;
-        Post__Host host[HUB_HOSTS], *hosts[HUB_HOSTS];
-
-        if (from->bytes > HUB_ROWS)
-                return -EMSGSIZE;
-        to.id = from->id;
-        to.last = from->last;
-        to.rows = (ProtobufCBinaryData){ from->bytes, (uint8_t *)from->rows };
-        to.more = from->more;
-        to.n_host = from->n_hosts;
-        to.host = hosts;
-        for (uint32_t i = 0; i < from->n_hosts; i++) {
-                hosts[i] = &host[i];
-                post__host__init(&host[i]);
-                host[i].state = from->host[i].how;
-                host[i].since = from->host[i].since;
-                host[i].name = (char *)from->host[i].name;
-        }
-        return (ssize_t)post__tell__pack(&to, out);
+        to.node = from->node;
+        to.frames = (ProtobufCBinaryData){ from->size, (uint8_t *)from->bytes };
+        return (ssize_t)post__letter__pack(&to, out);
 }
 
 static bool text_take(char *to, size_t size, const char *from) {
@@ -189,37 +167,14 @@ const char *post_decode_table(struct scratch *scratch, const void *bytes, size_t
         return NULL;
 }
 
-const char *post_decode_ask(struct scratch *scratch, const void *bytes, size_t length, struct post_ask *ret) {
-        const Post__Ask *said = post__ask__unpack(scratch_begin(scratch), length, bytes);
+const char *post_decode_letter(struct scratch *scratch, const void *bytes, size_t length,
+                               struct hub_letter *ret) {
+        const Post__Letter *said = post__letter__unpack(scratch_begin(scratch), length, bytes);
 
         if (said == NULL)
                 return malformed;
-        if (said->waits.len > HUB_WAITS)
+        if (said->frames.len > HUB_LETTER)
                 return "it is too long";
-        *ret = (struct post_ask){ .id = said->id, .waits = said->waits.data, .bytes = said->waits.len };
-        return NULL;
-}
-
-const char *post_decode_tell(struct scratch *scratch, const void *bytes, size_t length,
-                             struct hub_told *ret) {
-        const Post__Tell *said = post__tell__unpack(scratch_begin(scratch), length, bytes);
-
-        if (said == NULL)
-                return malformed;
-        if (said->rows.len > HUB_ROWS || said->n_host > HUB_HOSTS)
-                return "it is too long";
-        *ret = (struct hub_told){ .id = said->id,
-                                  .last = said->last,
-                                  .rows = said->rows.data,
-                                  .bytes = said->rows.len,
-                                  .n_hosts = (uint32_t)said->n_host,
-                                  .more = said->more };
-        for (uint32_t i = 0; i < ret->n_hosts; i++) {
-                ret->host[i].how = (enum hub_host_state)said->host[i]->state;
-                ret->host[i].since = said->host[i]->since;
-                if (!name_valid(said->host[i]->name) ||
-                    !text_take(ret->host[i].name, sizeof(ret->host[i].name), said->host[i]->name))
-                        return "it names a host by something that is no name";
-        }
+        *ret = (struct hub_letter){ said->node, said->frames.data, said->frames.len };
         return NULL;
 }

@@ -22,8 +22,7 @@ enum post_kind {
         POST_REPORT,       /* node: likewise */
         POST_REFUSED,      /* coordinator: it does not have this job, and the number means nothing any more */
         POST_TABLE,        /* both: a table that the engine of a node publishes */
-        POST_ASK,          /* node: a question to all other nodes of the job; coordinator: another node's */
-        POST_TELL,         /* node: a piece of its answer; coordinator: of the others' */
+        POST_LETTER,       /* both: see struct hub_letter */
         POST_KINDS,        /* from here on: of a newer version, and skipped whenever it comes */
 };
 
@@ -58,24 +57,17 @@ struct post_table {
         size_t bytes;
 };
 
-struct post_ask {
-        uint32_t id;
-        const void *waits;
-        size_t bytes;
-};
-
-/* The bytes; or -EMSGSIZE. A table's are read, not copied. */
+/* The bytes; or -EMSGSIZE. Those of a table or a letter are read, not copied. */
 ssize_t post_encode_arrival(const struct post_arrival *arrival, uint8_t out[POST_MAX]);
 ssize_t post_encode_place(const struct post_place *place, uint8_t out[POST_MAX]);
 ssize_t post_encode_attach(const struct post_attach *attach, uint8_t out[POST_MAX]);
 ssize_t post_encode_refused(const struct refusal *refusal, uint8_t out[POST_MAX]);
 ssize_t post_encode_table(const struct post_table *table, uint8_t out[POST_MAX]);
-ssize_t post_encode_ask(const struct post_ask *ask, uint8_t out[POST_MAX]);
-ssize_t post_encode_tell(const struct hub_told *told, uint8_t out[POST_MAX]);
+ssize_t post_encode_letter(const struct hub_letter *letter, uint8_t out[POST_MAX]);
 
 /* A scratch of PEER_SCRATCH bytes is enough. NULL, or a constant sentence about what is wrong: nothing of
- * *ret may be used then. Times that no machine can live with are wrong. A table's bytes lie in the scratch.
- */
+ * *ret may be used then. Times that no machine can live with are wrong. The bytes of a table or a letter lie
+ * in the scratch. */
 const char *post_decode_arrival(struct scratch *scratch, const void *bytes, size_t length,
                                 struct post_arrival *ret);
 const char *post_decode_place(struct scratch *scratch, const void *bytes, size_t length,
@@ -86,9 +78,8 @@ const char *post_decode_refused(struct scratch *scratch, const void *bytes, size
                                 struct refusal *ret);
 const char *post_decode_table(struct scratch *scratch, const void *bytes, size_t length,
                               struct post_table *ret);
-/* The same of waits and rows. */
-const char *post_decode_ask(struct scratch *scratch, const void *bytes, size_t length, struct post_ask *ret);
-const char *post_decode_tell(struct scratch *scratch, const void *bytes, size_t length, struct hub_told *ret);
+const char *post_decode_letter(struct scratch *scratch, const void *bytes, size_t length,
+                               struct hub_letter *ret);
 
 /* heartbeat < patience < death < abandon, death is longer than two heartbeats, and nothing beyond a day. */
 bool post_times_valid(const struct machine_times *times);
