@@ -135,7 +135,7 @@ struct job_clues {
         bool few;         /* the wait for successors ended early, since too few members were left */
         uint64_t grace;   /* no process took the lost place within so long; 0: the job ended earlier */
         struct membership_loss last; /* of a forming job: the member that went last */
-        /* Of a forming job: why the last process was refused, if no member went after that; else "". */
+        /* Why the last process was refused while the job forms; "" if a member went after that. */
         char refused[224];
 };
 

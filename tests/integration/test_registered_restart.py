@@ -82,7 +82,7 @@ def test_in_a_call(daemon, pair, call):
 
 
 def test_pages_given_back_meanwhile(daemon, pair):
-    """Whoever has no whole memory any more has no place, and is told why."""
+    """A member whose memory is not whole any more has no place, and is told why."""
     served = daemon()
     members = pair(served)
     kill(served)

@@ -122,7 +122,7 @@ def test_killed_in_the_middle_of_a_step(daemon, crew):
 
 
 def test_stopped_in_the_middle_of_a_step(daemon, crew):
-    """What has been begun has time to end."""
+    """Steps that were begun have time to end."""
     served = daemon(settings={"drain_timeout": "60s"})
     members = crew(served)
     begin_one_bucket(served, members)
@@ -248,7 +248,7 @@ def test_an_answer_that_was_read_but_not_taken(daemon, member, end_daemon, taken
 
 
 def test_marks_of_a_caller_with_a_loop_of_its_own(daemon, member):
-    """What ready() takes from the socket on the way back has an effect on another call: the loop hears of it."""
+    """On the way back ready() takes frames from the socket that concern another call: the loop hears of it."""
     served, members = looped(daemon, member)
     for each in members:
         ask(each, "param weight f32 100")
@@ -302,7 +302,7 @@ def test_under_load(daemon, crew, scratch, end_daemon):
 @pytest.mark.heavy
 @pytest.mark.parametrize("end_daemon", [stop, kill])
 def test_training_that_nobody_could_tell_from_another(daemon, program, build, end_daemon):
-    """digits ends with the parameters of a run whose daemon nobody touched."""
+    """digits ends with the parameters of a run whose daemon goes on."""
     served = daemon()
     arguments = ["-n", "2", "--job", "digits", "--", build / DIGITS, "--json", "--epochs", "60"]
 

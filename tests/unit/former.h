@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a former daemon has left in the journal: jobs with all their members on this daemon, and plans. */
+/* Jobs, with all their members on this daemon, and plans that a former daemon has left in the journal. */
 #pragma once
 
 #include <stdlib.h>

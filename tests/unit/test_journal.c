@@ -15,7 +15,7 @@ static void done(struct journal_plan *plan, uint64_t step, uint32_t b, double va
         keep(plan, b, value, b, unused);
 }
 
-/* Of the step after the committed ones; or all results of the last one are there. */
+/* The step after the committed ones. HAS_RESULTS: it is untouched, and those of the last one are there. */
 enum extent { UNTOUCHED, HAS_RESULTS, BEGUN, DONE };
 
 static enum extent extent(uint64_t committed) {

@@ -355,7 +355,7 @@ bool journal_fits(const struct journal_plan *plan, const struct journal_key *key
                plan->most_local == most_local;
 }
 
-/* What one uid may have. */
+/* One uid has at most a share of the journal. */
 static bool slot_is_granted(const struct journal *journal, uint64_t bytes, uid_t uid) {
         uint64_t used = 0;
 

@@ -76,7 +76,7 @@ static inline const struct places *machine_places(const struct machine *machine)
  * it: ACTION_REFUSED. */
 int machine_join(struct job *job, const struct membership_request *request, const struct tag *tag,
                  struct refusal *refusal);
-/* What the node reports of the member; NULL: it is none of the node's. */
+/* Finds the member among those that the node reports; NULL if it is none of these. */
 const struct report_member *machine_member(const struct job *job, uint64_t member);
 /* The member is gone, for that cause (WIRE__CAUSE__…). */
 void machine_gone(struct job *job, uint64_t member, uint32_t cause);

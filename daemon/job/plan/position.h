@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the journal has of a job, for the next daemon: see struct journal_generation. A job that is taken back
- * has what the former daemon wrote until it enters its next generation.
+ * Writes to the journal, for the next daemon, how a job stands: see struct journal_generation. A job that
+ * is taken back has what the former daemon wrote until it enters its next generation.
  */
 #pragma once
 

@@ -50,7 +50,7 @@ static bool takeover_is_claimed(const struct job *job, uint32_t rank) {
         return false;
 }
 
-/* What a member brings after REJOINED, until it has brought everything. */
+/* STATE for a member that is not between REJOINED and the last thing that it brings. */
 static int check_telling(const struct member *member, struct refusal *refusal) {
         const struct job *job = member->job;
 

@@ -42,8 +42,8 @@ struct takeover {
         struct returned part[]; /* one for each member that was here */
 };
 
-/* What a member brings once it is back: each plan after its description, the staging memory, and the ordinal
- * of its next plan. Fds that are taken over are -1. STATE if the member is not on its way back. The plan's
+/* A member that is back brings each plan after its description, the staging memory, and the ordinal of its
+ * next plan. Fds that are taken over are -1. STATE if the member is not on its way back. The plan's
  * track is found here. */
 int takeover_plan(struct member *member, struct plan_former *plan, uint32_t request, int *fds, unsigned n_fds,
                   struct refusal *refusal);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What becomes of the steps and operations of a former daemon: the journal's content goes to the machine as
- * the report of its node, and what the machine decides is told to the members.
+ * Decides about the steps and operations of a former daemon: the journal's content goes to the machine as the
+ * report of its node, and the members hear the machine's decision.
  */
 #pragma once
 
