@@ -2,7 +2,7 @@
 /* Carries out the decisions of the jobs' machines: passes each action to the code that it concerns. */
 #include <assert.h>
 
-#include "job/carry.h"
+#include "job/collective.h"
 #include "job/plan/plan.h"
 #include "job/plan/position.h"
 #include "job/plan/step.h"
@@ -84,7 +84,7 @@ static void act_on_unit(struct job *job, const struct action *action) {
 /* The job may have waited for that alone. */
 static void act_on_end(struct job *job, const struct action *action) {
         act_on_unit(job, action);
-        carry_follow(job);
+        collective_follow(job);
         if (job->state != JOB_RUNNING || job_is_abandoned(job))
                 job_settle_later(job);
 }
@@ -118,7 +118,7 @@ static void job_act(struct job *job, const struct action *action) {
         case ACTION_GENERATION: job_place(job, action); break;
         case ACTION_ENTERED:
                 job_entered(job, action);
-                carry_follow(job);
+                collective_follow(job);
                 break;
         case ACTION_REFUSED: member_refused(job, action->member, action->end, action->refusal); break;
         case ACTION_ENDED:
@@ -128,7 +128,7 @@ static void job_act(struct job *job, const struct action *action) {
         case ACTION_BUILD:
         case ACTION_DROP:
         case ACTION_ABORT:
-        case ACTION_LAUNCH: carry_act(job, action); break;
+        case ACTION_LAUNCH: collective_act(job, action); break;
         case ACTION_OUT: job_fall_behind(job); break;
         }
 }

@@ -17,7 +17,7 @@
 #include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
-#include "job/carry.h"
+#include "job/collective.h"
 #include "job/plan/plan.h"
 #include "job/plan/position.h"
 #include "job/plan/step.h"
@@ -279,7 +279,7 @@ static void on_learn(struct attachment *attachment, const struct generation *com
         struct job *job = attached_job(attachment);
 
         if (machine_builds(job, comm, from))
-                carry_learn(job, from, table, bytes);
+                collective_learn(job, from, table, bytes);
         jobs_advance(job->table);
 }
 
@@ -388,7 +388,7 @@ void job_interrupt(struct job *job) {
 
 void job_leave_open(struct job *job) {
         job->handover = HANDOVER_OPEN;
-        carry_give_up(job);
+        collective_give_up(job);
 }
 
 void job_hand_over(struct job *job) {

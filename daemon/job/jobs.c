@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
-#include "job/carry.h"
+#include "job/collective.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
@@ -92,7 +92,7 @@ static void on_publish(void *owner, uint64_t comm, const void *table, size_t byt
         struct job *job = job_of(owner, comm, &part);
 
         if (job != NULL)
-                carry_published(job, part, table, bytes);
+                collective_published(job, part, table, bytes);
         jobs_advance(owner);
 }
 
@@ -101,7 +101,7 @@ static void on_built(void *owner, uint64_t comm, const uint32_t *unreachable, ui
         struct job *job = job_of(owner, comm, &part);
 
         if (job != NULL)
-                carry_built(job, part, unreachable, n);
+                collective_built(job, part, unreachable, n);
         jobs_advance(owner);
 }
 
@@ -111,9 +111,9 @@ static void on_done(void *owner, uint64_t comm, uint32_t lane, uint64_t sequence
 
         if (job == NULL)
                 return;
-        carry_done(job, part, lane, sequence, value);
+        collective_done(job, part, lane, sequence, value);
         jobs_advance(owner);
-        carry_free_exchanges(job);
+        collective_free_exchanges(job);
 }
 
 static void on_unreachable(void *owner, uint64_t comm, const uint32_t *nodes, uint32_t n) {
@@ -121,7 +121,7 @@ static void on_unreachable(void *owner, uint64_t comm, const uint32_t *nodes, ui
         struct job *job = job_of(owner, comm, &part);
 
         if (job != NULL)
-                carry_unreachable(job, part, nodes, n);
+                collective_unreachable(job, part, nodes, n);
         jobs_advance(owner);
 }
 
@@ -133,7 +133,7 @@ static void on_aborted(void *owner, uint64_t comm) {
                 return;
         machine_aborted(job);
         jobs_advance(owner);
-        carry_free_exchanges(job);
+        collective_free_exchanges(job);
         job_settle_later(job);
 }
 
@@ -201,11 +201,11 @@ struct jobs *jobs_free(struct jobs *jobs) {
 
         if (jobs == NULL)
                 return NULL;
-        carry_end(jobs);
+        collective_end(jobs);
         jobs->journal = journal_close(jobs->journal); /* jobs that are left are the next daemon's */
         list_for_each_safe(job, spare, &jobs->list, link)
                 job_free(job);
-        carry_let_go(jobs);
+        collective_let_go(jobs);
         holdings_deinit(&jobs->holdings);
         parameters_home_deinit(&jobs->parameters);
         records_deinit(&jobs->ended);

@@ -42,7 +42,7 @@ static void events_refused(const struct job_event *event) {
         char missing[600] = "";
 
         if (longer.code == WIRE__CODE__TIMEOUT && event->request == member->join_request)
-                others_missing(member->job, missing, sizeof(missing));
+                peers_missing(member->job, missing, sizeof(missing));
         if (missing[0] != '\0')
                 snprintf(longer.text + used, sizeof(longer.text) - used, " (%s)", missing);
         if (member->owner != NULL)
@@ -247,11 +247,11 @@ static void events_stall(const struct job *job, const struct job_wait *wait, con
 
 const struct jobs_observer sessions_observer = {
         .posted = letters_take,
-        .inquire = others_inquire,
-        .blame = others_blame,
-        .entangled = others_entangled,
-        .host_of = others_host_of,
-        .missing = others_missing,
+        .inquire = peers_inquire,
+        .blame = peers_blame,
+        .entangled = peers_entangled,
+        .host_of = peers_host_of,
+        .missing = peers_missing,
 };
 
 void sessions_on_event(void *data, const struct job_event *event) {

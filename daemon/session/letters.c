@@ -49,7 +49,7 @@ static void letters_send_statement(struct job *job, uint64_t now) {
         letters_add_node(&packet);
         packet_send(&packet);
         uint64_t pause = (clock_now() - now) * SHARE;
-        job->showing.rows = now + (pause > ELSEWHERE_SHOW ? pause : ELSEWHERE_SHOW);
+        job->showing.rows = now + (pause > VIEWS_SHOW ? pause : VIEWS_SHOW);
 }
 
 /* So that another node finds the members that have not delivered it, although no member there may wait. */
@@ -73,7 +73,7 @@ static void letters_send_waits(struct job *job, uint64_t now) {
         if (said == 0)
                 return;
         packet_send(&packet);
-        job->showing.waits = now + ELSEWHERE_SHOW;
+        job->showing.waits = now + VIEWS_SHOW;
 }
 
 void letters_show(struct job *job) {
@@ -92,8 +92,7 @@ static void letters_take_waits(struct job *job, const struct hub_letter *letter)
         struct want want;
         size_t at = 0;
 
-        while ((row = elsewhere_decode(sessions->elsewhere, letter->bytes, letter->size, &at, &header)) !=
-               NULL)
+        while ((row = views_decode(sessions->views, letter->bytes, letter->size, &at, &header)) != NULL)
                 if (header.type == WIRE__MESSAGE_TYPE__STATUS_WAIT &&
                     wait_row_want(CAST(Wire__StatusWait, row), &want) && job_want(job, &want))
                         job->showing.rows = 0;
@@ -140,7 +139,7 @@ static void answering_add_node(void *to, uint32_t address, const struct hub_sigh
         struct answering *answering = to;
         const struct packet *end = &answering->end;
         const struct sessions *sessions = end->sessions;
-        const struct view *view = elsewhere_find(sessions->elsewhere, end->about, VIEW_STATEMENT, address);
+        const struct view *view = views_find(sessions->views, end->about, VIEW_STATEMENT, address);
         struct hub_letter letter = { .node = end->to };
 
         if (address == end->to)
@@ -208,15 +207,15 @@ static void letters_keep(struct view *view, const struct hub_letter *letter) {
 /* `job`: it is for the node; NULL: for the coordinator's daemon. */
 static void letters_read(struct sessions *sessions, struct job *job, const struct hub_job *name,
                          const struct hub_letter *letter) {
-        struct elsewhere *elsewhere = sessions->elsewhere;
+        struct views *views = sessions->views;
         bool answer = letter->node == HUB_COORDINATOR;
         struct frame_header head;
         size_t at = 0;
 
-        if (elsewhere_decode(elsewhere, letter->bytes, letter->size, &at, &head) == NULL)
+        if (views_decode(views, letter->bytes, letter->size, &at, &head) == NULL)
                 return;
         if (head.type == WIRE__MESSAGE_TYPE__TRACE_STEP || head.type == WIRE__MESSAGE_TYPE__TRACE_END)
-                letters_give(elsewhere_find(elsewhere, name, VIEW_RECORD, letter->node), letter);
+                letters_give(views_find(views, name, VIEW_RECORD, letter->node), letter);
         else if (job != NULL && head.type == WIRE__MESSAGE_TYPE__TRACE)
                 letters_send_record(job, letter->node, head.request);
         else if (job != NULL && head.type == WIRE__MESSAGE_TYPE__STATUS_WAIT)
@@ -224,13 +223,13 @@ static void letters_read(struct sessions *sessions, struct job *job, const struc
         else if (job == NULL && head.type == WIRE__MESSAGE_TYPE__STATUS)
                 letters_answer(sessions, name, letter->node, head.request);
         else if (answer)
-                letters_give(elsewhere_find(elsewhere, name, VIEW_OTHERS, 0), letter);
+                letters_give(views_find(views, name, VIEW_OTHERS, 0), letter);
         else if (job == NULL)
-                letters_keep(elsewhere_get(elsewhere, name, VIEW_STATEMENT, letter->node), letter);
+                letters_keep(views_get(views, name, VIEW_STATEMENT, letter->node), letter);
 }
 
 void letters_take(struct job *job, const struct hub_letter *letter) {
-        const struct hub_job name = others_name(job);
+        const struct hub_job name = peers_name(job);
 
         letters_read(job_events_data(job), job, &name, letter);
 }

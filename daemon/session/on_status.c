@@ -2,7 +2,7 @@
 /*
  * STATUS. A client gets a piece of bounded size and time, and asks for the next one; the daemon remembers
  * nothing between pieces. For jobs that span daemons the coordinator's daemon is asked first, and the first
- * piece waits for its answer. elsewhere.h bounds that wait.
+ * piece waits for its answer. views.h bounds that wait.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -86,7 +86,7 @@ static void on_status_told(void *data) {
         struct parked *parked, *spare;
 
         list_for_each_safe(parked, spare, &sessions->parked, link) {
-                if (others_refresh(parked->session, parked->job, &parked->wanted, false) > 0)
+                if (peers_refresh(parked->session, parked->job, &parked->wanted, false) > 0)
                         continue;
                 list_remove(&parked->link);
                 parked->session->n_parked--;
@@ -100,7 +100,7 @@ int status_wait(struct session *session, struct request *request, const char *jo
         struct sessions *sessions = session->sessions;
         struct parked *parked;
 
-        if (others_refresh(session, job, wanted, true) == 0) {
+        if (peers_refresh(session, job, wanted, true) == 0) {
                 answer(session, request->id, job, wanted->node);
                 return 0;
         }
@@ -117,7 +117,7 @@ int status_wait(struct session *session, struct request *request, const char *jo
         snprintf(parked->job, sizeof(parked->job), "%s", job != NULL ? job : "");
         session->n_parked++;
         list_append(&sessions->parked, &parked->link);
-        elsewhere_on_complete(sessions->elsewhere, on_status_told, sessions);
+        views_on_complete(sessions->views, on_status_told, sessions);
         return 0;
 }
 
@@ -133,7 +133,7 @@ static struct place on_status_place(const Wire__StatusPlace *from) {
 
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Status *status = CAST(Wire__Status, message);
-        const struct wanted_view wanted = { .what = VIEW_OTHERS, .after = clock_now() - ELSEWHERE_FRESH };
+        const struct wanted_view wanted = { .what = VIEW_OTHERS, .after = clock_now() - VIEWS_FRESH };
 
         if (status->ended) {
                 on_status_send_ended(session, request->id, status->job);

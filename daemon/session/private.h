@@ -7,9 +7,9 @@
 #include "base/error.h"
 #include "gradsync.pb-c.h"
 #include "job/watch/deadlock.h"
-#include "session/elsewhere.h"
 #include "session/results.h"
 #include "session/session.h"
+#include "session/views.h"
 
 #define SESSION_MEMBERS 64u /* memberships of one client */
 
@@ -19,7 +19,7 @@ enum session_state {
         SESSION_ENDING, /* hears nothing and says nothing any more */
 };
 
-/* The views that a request is about: see elsewhere.h. Their answers must be of `after` or later. */
+/* The views that a request is about: see views.h. Their answers must be of `after` or later. */
 struct wanted_view {
         enum view_of what;
         uint32_t node;
@@ -40,7 +40,7 @@ struct parked {
 struct sessions {
         struct sessions_config config;
         struct sessions_cluster cluster; /* all 0: it belongs to none */
-        struct elsewhere *elsewhere;
+        struct views *views;
         struct list parked;
         struct metrics_sum gone;    /* totals of jobs that have ended */
         struct list sums;           /* sums that are not complete yet */
@@ -144,23 +144,23 @@ session_handler on_status, on_control, on_trace;
 /* status.c. Sends the rows about this node's part in a job. */
 void status_describe_job(struct sessions *sessions, struct job *job, sessions_row_fn row, void *data);
 
-/* others.c: what other nodes say. See struct jobs_observer. */
-bool others_inquire(struct job *job, uint64_t after);
-unsigned others_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max);
-bool others_entangled(struct job *job, const struct job_wait *wait, uint64_t after, struct entangled *ret);
-void others_host_of(struct job *job, const struct membership_loss *loss, char *text, size_t size);
-void others_missing(struct job *job, char *text, size_t size);
-struct hub_job others_name(const struct job *job);
-struct view *others_view(const struct job *job);
+/* peers.c: what other nodes say. See struct jobs_observer. */
+bool peers_inquire(struct job *job, uint64_t after);
+unsigned peers_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max);
+bool peers_entangled(struct job *job, const struct job_wait *wait, uint64_t after, struct entangled *ret);
+void peers_host_of(struct job *job, const struct membership_loss *loss, char *text, size_t size);
+void peers_missing(struct job *job, char *text, size_t size);
+struct hub_job peers_name(const struct job *job);
+struct view *peers_view(const struct job *job);
 /* The part in a job of the cluster that this daemon has; NULL: none. */
-struct job *others_find_job(const struct sessions *sessions, const struct hub_job *which);
+struct job *peers_find_job(const struct sessions *sessions, const struct hub_job *which);
 /* The jobs that span daemons, and that the viewer sees and asks for. `job` is NULL if only the coordinator is
  * here. */
-typedef void others_fn(void *to, struct job *job, const struct hub_job *name);
-void others_each(const struct session *viewer, const char *asked, others_fn *fn, void *to);
+typedef void peers_fn(void *to, struct job *job, const struct hub_job *name);
+void peers_each(const struct session *viewer, const char *asked, peers_fn *fn, void *to);
 /* Counts the views of these jobs that are to come. `ask`: asks for those that are not there yet. */
-unsigned others_refresh(const struct session *viewer, const char *asked, const struct wanted_view *wanted,
-                        bool ask);
+unsigned peers_refresh(const struct session *viewer, const char *asked, const struct wanted_view *wanted,
+                       bool ask);
 /* trace.c: sends all records of that job. */
 void trace_describe_job(struct job *job, sessions_row_fn row, void *data);
 /* sum.c: adds the counts of a job that is about to be freed. */
@@ -195,24 +195,24 @@ void wait_row(const struct job *job, const struct job_wait *wait, uint64_t now, 
               struct wait_parts *parts, Wire__StatusWait *ret);
 /* Reads another node's wait from its row (WAIT_NODES). False: it is none that is known here. */
 bool wait_row_want(const Wire__StatusWait *row, struct want *ret);
-/* far.c: the rows of other nodes in an answer to STATUS, about the job with that handle. */
-struct far_members { /* where in the view they are; those with a rank first, by rank */
+/* peer_rows.c: the rows of other nodes in an answer to STATUS, about the job with that handle. */
+struct peer_rows_members { /* where in the view they are; those with a rank first, by rank */
         unsigned n, n_spares;
-        struct far_member {
+        struct peer_rows_member {
                 uint32_t rank;
                 bool unranked;
                 size_t at;
         } member[2 * LIMIT_LOCAL];
 };
-void far_find_members(struct view *view, struct far_members *ret);
-void far_send_member(struct view *view, const struct far_member *member, uint32_t job, sessions_row_fn row,
-                     void *data);
+void peer_rows_find_members(struct view *view, struct peer_rows_members *ret);
+void peer_rows_send_member(struct view *view, const struct peer_rows_member *member, uint32_t job,
+                           sessions_row_fn row, void *data);
 /* Waits for members and nodes; how many. */
-unsigned far_send_waits(struct view *view, uint32_t job, bool waiting, sessions_row_fn row, void *data);
+unsigned peer_rows_send_waits(struct view *view, uint32_t job, bool waiting, sessions_row_fn row, void *data);
 /* Answers TRACE: the nodes of jobs, and the record of one. */
-parked_fn far_send_nodes, far_send_record;
+parked_fn peer_rows_send_nodes, peer_rows_send_record;
 /* The whole of a job that has no node here. False: nothing is known of it. */
-bool far_send_job(struct view *view, uint32_t job, sessions_row_fn row, void *data);
+bool peer_rows_send_job(struct view *view, uint32_t job, sessions_row_fn row, void *data);
 
 /* Whether the job is meant by NAME, or UID/NAME; nothing asked for means every job. */
 static inline bool status_asks_for_all(const char *asked) {

@@ -24,7 +24,7 @@ int sessions_new(const struct sessions_config *config, struct sessions **ret) {
         }
         list_init(&sessions->parked);
         list_init(&sessions->sums);
-        r = elsewhere_new(config->loop, config->accounts, &sessions->elsewhere);
+        r = views_new(config->loop, config->accounts, &sessions->views);
         if (r < 0) {
                 codec_deinit(&sessions->codec);
                 free(sessions);
@@ -43,7 +43,7 @@ struct sessions *sessions_free(struct sessions *sessions) {
                 return NULL;
         assert(list_empty(&sessions->list));
         results_deinit(&sessions->results);
-        elsewhere_free(sessions->elsewhere);
+        views_free(sessions->views);
         codec_deinit(&sessions->codec);
         free(sessions);
         return NULL;
@@ -51,7 +51,7 @@ struct sessions *sessions_free(struct sessions *sessions) {
 
 void sessions_use_cluster(struct sessions *sessions, const struct sessions_cluster *cluster) {
         sessions->cluster = *cluster;
-        elsewhere_set_trouble(sessions->elsewhere, cluster->trouble, cluster->data);
+        views_set_trouble(sessions->views, cluster->trouble, cluster->data);
 }
 
 void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us) {

@@ -20,22 +20,22 @@
 #include "job/view.h"
 #include "proto/names.h"
 
-struct far_jobs {
+struct peer_rows_jobs {
         const struct sessions *sessions;
         const struct session *viewer;
         unsigned n;
 };
 
 static void status_count_far_job(void *to, const struct hub_job *job) {
-        struct far_jobs *jobs = to;
+        struct peer_rows_jobs *jobs = to;
 
-        jobs->n += session_sees(jobs->viewer, job->uid) && others_find_job(jobs->sessions, job) == NULL;
+        jobs->n += session_sees(jobs->viewer, job->uid) && peers_find_job(jobs->sessions, job) == NULL;
 }
 
 /* With those that have their coordinator here, and no node. */
 static unsigned status_visible_jobs(const struct answer *answer) {
         const struct sessions_cluster *cluster = &answer->sessions->cluster;
-        struct far_jobs jobs = { answer->sessions, answer->viewer, 0 };
+        struct peer_rows_jobs jobs = { answer->sessions, answer->viewer, 0 };
         const struct job *job;
 
         list_for_each(job, &answer->sessions->config.jobs->list, link)
@@ -323,7 +323,7 @@ static void status_send_job(struct answer *answer, struct job *job, const struct
         if (view->has_engine)
                 status_add_peers(&row, &view->engine, &peers);
         if (answer->whole && job->loss_text[0] == '\0')
-                others_missing(job, missing, sizeof(missing));
+                peers_missing(job, missing, sizeof(missing));
         row.text = missing[0] != '\0' ? missing : job->loss_text;
         answer_give(answer, 1, WIRE__MESSAGE_TYPE__STATUS_JOB, &row.base);
 }
@@ -483,7 +483,7 @@ static void status_send_waits(struct answer *answer, const struct job *job, stru
         if (answer->full)
                 return;
         bool waits = status_has_wait(view, WAIT_NODES), helper = status_has_wait(view, WAIT_HELPER);
-        unsigned far = others != NULL ? far_send_waits(others, job->id, waits, answer_row, answer) : 0;
+        unsigned far = others != NULL ? peer_rows_send_waits(others, job->id, waits, answer_row, answer) : 0;
         if (far == 0 && !helper)
                 status_send_waits_of(answer, job, view, true);
 }
@@ -542,26 +542,26 @@ static void status_send_joining(struct answer *answer, const struct job *job, co
 /* By rank, wherever they are, then those that have none. */
 static void status_send_members(struct answer *answer, const struct job *job, struct view *others,
                                 const struct job_view *view) {
-        struct far_members far = { 0 };
+        struct peer_rows_members far = { 0 };
         unsigned next = 0;
 
         if (others != NULL)
-                far_find_members(others, &far);
+                peer_rows_find_members(others, &far);
         for (uint32_t local = 0; local < job->n_local && !answer->full;
              local += status_send_places(answer, job, local, view))
                 for (; next < far.n && !far.member[next].unranked &&
                        far.member[next].rank < job->local[local]->rank;
                      next++)
-                        far_send_member(others, &far.member[next], job->id, answer_row, answer);
+                        peer_rows_send_member(others, &far.member[next], job->id, answer_row, answer);
         for (; next < far.n && !far.member[next].unranked; next++)
-                far_send_member(others, &far.member[next], job->id, answer_row, answer);
+                peer_rows_send_member(others, &far.member[next], job->id, answer_row, answer);
         status_send_joining(answer, job, view);
         for (; next < far.n; next++)
-                far_send_member(others, &far.member[next], job->id, answer_row, answer);
+                peer_rows_send_member(others, &far.member[next], job->id, answer_row, answer);
 }
 
 void status_send_whole_job(struct answer *answer, struct job *job) {
-        struct view *others = answer->whole && job->cluster ? others_view(job) : NULL;
+        struct view *others = answer->whole && job->cluster ? peers_view(job) : NULL;
         const struct plan *plan;
         struct job_view view;
 

@@ -240,7 +240,7 @@ static void trace_reply(void *data, uint16_t type, const ProtobufCMessage *row) 
 
 int on_trace(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Trace *trace = CAST(Wire__Trace, message);
-        const uint64_t kept = trace->nodes ? ELSEWHERE_FRESH : ELSEWHERE_RECORD;
+        const uint64_t kept = trace->nodes ? VIEWS_FRESH : VIEWS_RECORD;
         const struct wanted_view wanted = { .what = trace->nodes ? VIEW_OTHERS : VIEW_RECORD,
                                             .node = trace->node,
                                             .after = clock_now() - kept };
@@ -261,7 +261,7 @@ int on_trace(struct session *session, struct request *request, const ProtobufCMe
                               "TRACE names no job; say which one: NAME or UID/NAME");
         if (trace->nodes || trace->has_node)
                 return status_wait(session, request, trace->job,
-                                   trace->nodes ? far_send_nodes : far_send_record, &wanted);
+                                   trace->nodes ? peer_rows_send_nodes : peer_rows_send_record, &wanted);
         SET(end, now_us, piece.now);
         piece.until = trace->has_until_us ? trace->until_us : piece.now;
         SET(end, found, trace_job_exists(&piece));

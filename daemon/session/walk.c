@@ -135,13 +135,13 @@ static void walk_on_far_job(void *to, const struct hub_job *job) {
 
         if (!walk_is_due(walk, job->number) || !walk_admits(walk, job->uid) ||
             !status_asks_for(answer->asked, job->uid, job->name) ||
-            others_find_job(answer->sessions, job) != NULL)
+            peers_find_job(answer->sessions, job) != NULL)
                 return;
-        struct view *view = elsewhere_find(answer->sessions->elsewhere, job, VIEW_OTHERS, 0);
+        struct view *view = views_find(answer->sessions->views, job, VIEW_OTHERS, 0);
         if (view == NULL)
                 return;
         walk_begin(walk, job->number);
-        walk->found |= far_send_job(view, FAR_JOBS | (uint32_t)job->number, answer_row, answer);
+        walk->found |= peer_rows_send_job(view, FAR_JOBS | (uint32_t)job->number, answer_row, answer);
         walk_end(walk);
 }
 

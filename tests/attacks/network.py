@@ -249,8 +249,8 @@ class Frames(Network, name="frames-of-a-key"):
                                         job=self.random.choice(["probe", "x1", "", "a/b", "x" * 400]),
                                         token=self.random.choice([b"", bytes(32), b"y"])).SerializeToString()
         if pick == 2:
-            return linkpeer.post.Tell(id=self.random.choice([0, 1, 2]), last=True,
-                                      rows=self.random.randbytes(40)).SerializeToString()
+            return linkpeer.post.Letter(node=self.random.choice([0, 1, 4096, *range((1 << 32) - 3, 1 << 32)]),
+                                        frames=self.random.randbytes(40)).SerializeToString()
         return lied(self.random, peer_pb.Report(major=1, kind=1, stamp=1)).SerializeToString()
 
     def round(self):

@@ -15,7 +15,7 @@
 static const struct hub_job job = { .uid = 1000, .name = "j", .incarnation = 7 };
 
 static struct sessions *sessions;
-static struct elsewhere *elsewhere; /* to read what has been sent */
+static struct views *views; /* to read what has been sent */
 static struct hub_sight sight[NODES], host[HOSTS];
 static unsigned n_hosts, n_letters, completed;
 static struct {
@@ -57,8 +57,8 @@ static int setup_letters(void **state) {
         config.jobs = f->jobs;
         assert_int_equal(sessions_new(&config, &sessions), 0);
         sessions_use_cluster(sessions, &cluster);
-        assert_int_equal(elsewhere_new(f->loop, f->accounts, &elsewhere), 0);
-        elsewhere_on_complete(elsewhere, on_complete, NULL);
+        assert_int_equal(views_new(f->loop, f->accounts, &views), 0);
+        views_on_complete(views, on_complete, NULL);
         for (uint32_t i = 0; i < NODES; i++)
                 sight[i] = (struct hub_sight){ .name = names[i], .heard = clock_now() };
         for (unsigned i = 0; i < HOSTS; i++)
@@ -68,7 +68,7 @@ static int setup_letters(void **state) {
 }
 
 static int teardown_letters(void **state) {
-        elsewhere_free(elsewhere);
+        views_free(views);
         sessions_free(sessions);
         return teardown(state);
 }
@@ -101,7 +101,7 @@ static void ask(uint32_t from, uint32_t request) {
 
 /* The next row of that letter; NULL: there is none. */
 static const ProtobufCMessage *row_of(unsigned letter, size_t *at, struct frame_header *header) {
-        return elsewhere_decode(elsewhere, letters[letter].bytes, letters[letter].size, at, header);
+        return views_decode(views, letters[letter].bytes, letters[letter].size, at, header);
 }
 
 static uint64_t step_of(unsigned letter) {
@@ -214,7 +214,7 @@ TEST(what_is_no_frame_is_dropped) {
 /* ---- the side that asks */
 
 static struct view *view_of_others(void) {
-        return elsewhere_get(elsewhere, &job, VIEW_OTHERS, 0);
+        return views_get(views, &job, VIEW_OTHERS, 0);
 }
 
 static void take_all(struct view *view) {
@@ -281,13 +281,13 @@ TEST(silent_nodes_are_to_blame_for_a_wait) {
 
 TEST(words_of_others_are_charged_to_the_job_s_user) {
         uint64_t before = accounts_used(f->accounts, job.uid, ACCOUNT_OWN);
-        struct view *view = elsewhere_get(elsewhere, &job, VIEW_STATEMENT, 1);
+        struct view *view = views_get(views, &job, VIEW_STATEMENT, 1);
 
         view_keep(view, letters[0].bytes, 1000);
         assert_int_equal(accounts_used(f->accounts, job.uid, ACCOUNT_OWN), before + 1000);
         view_keep(view, letters[0].bytes, 10);
         assert_int_equal(accounts_used(f->accounts, job.uid, ACCOUNT_OWN), before + 10);
-        elsewhere_free(elsewhere);
+        views_free(views);
         assert_int_equal(accounts_used(f->accounts, job.uid, ACCOUNT_OWN), before);
-        assert_int_equal(elsewhere_new(f->loop, f->accounts, &elsewhere), 0);
+        assert_int_equal(views_new(f->loop, f->accounts, &views), 0);
 }

@@ -4,8 +4,8 @@
  * launched on each lane, so that each completion finds its unit, and knows for which collective a filler
  * stands. Each engine makes a part of it, with lanes of its own. It works when all parts work, and other
  * nodes learn one table of it. It also packs the words that the nodes of a job compare before the first
- * payload of a step or an operation moves. It knows neither plans nor operations: carry.c asks them for their
- * pieces.
+ * payload of a step or an operation moves. It knows neither plans nor operations: collective.c asks them
+ * for their pieces.
  */
 #pragma once
 

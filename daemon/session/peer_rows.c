@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "session/private.h"
 
-static int far_compare(const void *a, const void *b) {
-        const struct far_member *one = a, *other = b;
+static int peer_rows_compare(const void *a, const void *b) {
+        const struct peer_rows_member *one = a, *other = b;
 
         if (one->unranked != other->unranked)
                 return one->unranked ? 1 : -1;
@@ -17,7 +17,7 @@ static int far_compare(const void *a, const void *b) {
         return one->at < other->at ? -1 : 1;
 }
 
-void far_find_members(struct view *view, struct far_members *ret) {
+void peer_rows_find_members(struct view *view, struct peer_rows_members *ret) {
         const ProtobufCMessage *row;
         uint16_t type;
         size_t at = 0, before = 0;
@@ -28,18 +28,18 @@ void far_find_members(struct view *view, struct far_members *ret) {
                         const Wire__StatusMember *member = CAST(Wire__StatusMember, row);
 
                         ret->n_spares += member->state != NULL && strcmp(member->state, "spare") == 0;
-                        ret->member[ret->n++] = (struct far_member){ .rank = member->rank,
-                                                                     .unranked = member->unranked,
-                                                                     .at = before };
+                        ret->member[ret->n++] = (struct peer_rows_member){ .rank = member->rank,
+                                                                           .unranked = member->unranked,
+                                                                           .at = before };
                 }
                 before = at;
         }
-        qsort(ret->member, ret->n, sizeof(ret->member[0]), far_compare);
+        qsort(ret->member, ret->n, sizeof(ret->member[0]), peer_rows_compare);
 }
 
 /* The row is the view's own memory, and is sent before anything else is unpacked there. */
-void far_send_member(struct view *view, const struct far_member *member, uint32_t job, sessions_row_fn row,
-                     void *data) {
+void peer_rows_send_member(struct view *view, const struct peer_rows_member *member, uint32_t job,
+                           sessions_row_fn row, void *data) {
         size_t at = member->at;
         uint16_t type;
         Wire__StatusMember *message = (Wire__StatusMember *)(uintptr_t)view_next(view, &at, &type);
@@ -51,15 +51,16 @@ void far_send_member(struct view *view, const struct far_member *member, uint32_
         row(data, type, &message->base);
 }
 
-/* Whether a wait of another node is shown. If it waits for members elsewhere, their node says so. */
-static bool far_is_shown(const Wire__StatusWait *wait) {
+/* Whether a wait of another node is shown. If it waits for members views, their node says so. */
+static bool peer_rows_is_shown(const Wire__StatusWait *wait) {
         enum wait_kind kind;
 
         return wait->host != NULL && wait_row_kind(wait->what, &kind) && kind != WAIT_NODES &&
                kind != WAIT_JOIN;
 }
 
-static void far_send_trouble(const struct job_wait *wait, uint32_t job, sessions_row_fn row, void *data) {
+static void peer_rows_send_trouble(const struct job_wait *wait, uint32_t job, sessions_row_fn row,
+                                   void *data) {
         Wire__StatusWait message = WIRE__STATUS_WAIT__INIT;
 
         SET(message, job, job);
@@ -70,7 +71,8 @@ static void far_send_trouble(const struct job_wait *wait, uint32_t job, sessions
 }
 
 /* `waiting`: other nodes are waited for, so that a coordinator that does not answer is of interest, too. */
-unsigned far_send_waits(struct view *view, uint32_t job, bool waiting, sessions_row_fn row, void *data) {
+unsigned peer_rows_send_waits(struct view *view, uint32_t job, bool waiting, sessions_row_fn row,
+                              void *data) {
         const ProtobufCMessage *from;
         struct job_wait trouble;
         unsigned n = 0;
@@ -80,21 +82,21 @@ unsigned far_send_waits(struct view *view, uint32_t job, bool waiting, sessions_
         while ((from = view_next(view, &at, &type)) != NULL && n < LIMIT_LOCAL) {
                 Wire__StatusWait *message = (Wire__StatusWait *)(uintptr_t)from;
 
-                if (type != WIRE__MESSAGE_TYPE__STATUS_WAIT || !far_is_shown(message))
+                if (type != WIRE__MESSAGE_TYPE__STATUS_WAIT || !peer_rows_is_shown(message))
                         continue;
                 SET(*message, job, job);
                 row(data, type, &message->base);
                 n++;
         }
         if (n == 0 && waiting && view_trouble(view, &trouble)) {
-                far_send_trouble(&trouble, job, row, data);
+                peer_rows_send_trouble(&trouble, job, row, data);
                 n++;
         }
         return n;
 }
 
 /* The node whose account of the job is passed on: one that waits, or else the first one. */
-static bool far_find_job(struct view *view, size_t *ret) {
+static bool peer_rows_find_job(struct view *view, size_t *ret) {
         const ProtobufCMessage *row;
         size_t at = 0, before = 0;
         bool found = false;
@@ -114,8 +116,8 @@ static bool far_find_job(struct view *view, size_t *ret) {
 }
 
 /* Rows of a kind that follow one node's account of the job. */
-static unsigned far_send_own(struct view *view, size_t at, uint16_t wanted, const char *what, uint32_t job,
-                             sessions_row_fn row, void *data) {
+static unsigned peer_rows_send_own(struct view *view, size_t at, uint16_t wanted, const char *what,
+                                   uint32_t job, sessions_row_fn row, void *data) {
         const ProtobufCMessage *from;
         unsigned n = 0;
         uint16_t type;
@@ -140,8 +142,8 @@ static unsigned far_send_own(struct view *view, size_t at, uint16_t wanted, cons
 }
 
 /* Says how many members a forming job has, and which hosts have none. */
-static void far_note_missing(Wire__StatusJob *job, const struct far_members *members, const char *empty,
-                             char *text, size_t size) {
+static void peer_rows_note_missing(Wire__StatusJob *job, const struct peer_rows_members *members,
+                                   const char *empty, char *text, size_t size) {
         if (strcmp(job->state, "forming") != 0)
                 return;
         snprintf(text, size, "%u of %u members%s%s", members->n - members->n_spares, job->world,
@@ -149,51 +151,51 @@ static void far_note_missing(Wire__StatusJob *job, const struct far_members *mem
         job->text = text;
 }
 
-bool far_send_job(struct view *view, uint32_t job, sessions_row_fn row, void *data) {
-        struct far_members members;
+bool peer_rows_send_job(struct view *view, uint32_t job, sessions_row_fn row, void *data) {
+        struct peer_rows_members members;
         char text[600], empty[512];
         uint16_t type;
         size_t at, first;
 
-        if (!far_find_job(view, &first))
+        if (!peer_rows_find_job(view, &first))
                 return false;
-        far_find_members(view, &members);
+        peer_rows_find_members(view, &members);
         view_empty(view, empty, sizeof(empty));
         at = first;
         Wire__StatusJob *message = (Wire__StatusJob *)(uintptr_t)view_next(view, &at, &type);
         SET(*message, job, job);
-        far_note_missing(message, &members, empty, text, sizeof(text));
+        peer_rows_note_missing(message, &members, empty, text, sizeof(text));
         row(data, type, &message->base);
         for (unsigned i = 0; i < members.n; i++)
-                far_send_member(view, &members.member[i], job, row, data);
-        far_send_own(view, first, WIRE__MESSAGE_TYPE__STATUS_PLAN, NULL, job, row, data);
-        if (far_send_waits(view, job, false, row, data) == 0)
-                far_send_own(view, first, WIRE__MESSAGE_TYPE__STATUS_WAIT, "nodes", job, row, data);
-        far_send_own(view, first, WIRE__MESSAGE_TYPE__STATUS_WAIT, "join", job, row, data);
+                peer_rows_send_member(view, &members.member[i], job, row, data);
+        peer_rows_send_own(view, first, WIRE__MESSAGE_TYPE__STATUS_PLAN, NULL, job, row, data);
+        if (peer_rows_send_waits(view, job, false, row, data) == 0)
+                peer_rows_send_own(view, first, WIRE__MESSAGE_TYPE__STATUS_WAIT, "nodes", job, row, data);
+        peer_rows_send_own(view, first, WIRE__MESSAGE_TYPE__STATUS_WAIT, "join", job, row, data);
         return true;
 }
 
 /* ---- TRACE */
 
-struct far_nodes {
+struct peer_rows_nodes {
         struct session *session;
         uint32_t request, node;
         bool found;
         uint32_t n;
-        struct far_node {
+        struct peer_rows_node {
                 Wire__TraceNode row;
                 char host[LIMIT_NAME + 1];
         } at[HUB_NODES];
 };
 
-static void far_end_trace(const struct far_nodes *nodes, Wire__TraceEnd *end) {
+static void peer_rows_end_trace(const struct peer_rows_nodes *nodes, Wire__TraceEnd *end) {
         SET(*end, found, nodes->found);
         SET(*end, now_us, clock_now());
         session_send(nodes->session, WIRE__MESSAGE_TYPE__TRACE_END, nodes->request, &end->base);
 }
 
 /* From the coordinator's clock to the one of this daemon, if both are known. */
-static void far_set_clock(const struct sessions_cluster *cluster, Wire__TraceNode *row) {
+static void peer_rows_set_clock(const struct sessions_cluster *cluster, Wire__TraceNode *row) {
         uint64_t round_trip;
         int64_t ahead;
 
@@ -208,8 +210,8 @@ static void far_set_clock(const struct sessions_cluster *cluster, Wire__TraceNod
         }
 }
 
-static void far_add_node(struct far_nodes *nodes, const Wire__TraceNode *from) {
-        struct far_node *node = &nodes->at[nodes->n];
+static void peer_rows_add_node(struct peer_rows_nodes *nodes, const Wire__TraceNode *from) {
+        struct peer_rows_node *node = &nodes->at[nodes->n];
 
         if (nodes->n == HUB_NODES)
                 return;
@@ -217,14 +219,14 @@ static void far_add_node(struct far_nodes *nodes, const Wire__TraceNode *from) {
         node->row = *from;
         snprintf(node->host, sizeof(node->host), "%s", from->host != NULL ? from->host : "");
         node->row.host = node->host;
-        far_set_clock(&nodes->session->sessions->cluster, &node->row);
+        peer_rows_set_clock(&nodes->session->sessions->cluster, &node->row);
 }
 
 /* Each node says in its statement which one it is. */
-static void far_add_nodes(void *to, struct job *job, const struct hub_job *name) {
-        struct far_nodes *nodes = to;
+static void peer_rows_add_nodes(void *to, struct job *job, const struct hub_job *name) {
+        struct peer_rows_nodes *nodes = to;
         struct sessions *sessions = nodes->session->sessions;
-        struct view *view = elsewhere_find(sessions->elsewhere, name, VIEW_OTHERS, 0);
+        struct view *view = views_find(sessions->views, name, VIEW_OTHERS, 0);
         Wire__TraceNode self = WIRE__TRACE_NODE__INIT;
         const ProtobufCMessage *row;
         uint16_t type;
@@ -235,33 +237,32 @@ static void far_add_nodes(void *to, struct job *job, const struct hub_job *name)
                 SET(self, node, job->machine.attachment.address);
                 SET(self, self, true);
                 self.host = (char *)(uintptr_t)sessions->cluster.host;
-                far_add_node(nodes, &self);
+                peer_rows_add_node(nodes, &self);
         }
         while (view != NULL && (row = view_next(view, &at, &type)) != NULL) {
                 const Wire__TraceEnd *said = CAST(Wire__TraceEnd, row);
 
                 for (size_t i = 0; type == WIRE__MESSAGE_TYPE__TRACE_END && i < said->n_node; i++)
-                        far_add_node(nodes, said->node[i]);
+                        peer_rows_add_node(nodes, said->node[i]);
         }
 }
 
-void far_send_nodes(struct session *session, uint32_t request, const char *job, uint32_t node) {
-        struct far_nodes nodes = { .session = session, .request = request };
+void peer_rows_send_nodes(struct session *session, uint32_t request, const char *job, uint32_t node) {
+        struct peer_rows_nodes nodes = { .session = session, .request = request };
         Wire__TraceNode *rows[HUB_NODES];
         Wire__TraceEnd end = WIRE__TRACE_END__INIT;
 
-        others_each(session, job, far_add_nodes, &nodes);
+        peers_each(session, job, peer_rows_add_nodes, &nodes);
         end.node = rows;
         end.n_node = nodes.n;
         for (uint32_t i = 0; i < nodes.n; i++)
                 rows[i] = &nodes.at[i].row;
-        far_end_trace(&nodes, &end);
+        peer_rows_end_trace(&nodes, &end);
 }
 
-static void far_send_steps(void *to, struct job *job, const struct hub_job *name) {
-        struct far_nodes *nodes = to;
-        struct view *view =
-                elsewhere_find(nodes->session->sessions->elsewhere, name, VIEW_RECORD, nodes->node);
+static void peer_rows_send_steps(void *to, struct job *job, const struct hub_job *name) {
+        struct peer_rows_nodes *nodes = to;
+        struct view *view = views_find(nodes->session->sessions->views, name, VIEW_RECORD, nodes->node);
         const ProtobufCMessage *row;
         uint16_t type;
         size_t at = 0;
@@ -273,10 +274,10 @@ static void far_send_steps(void *to, struct job *job, const struct hub_job *name
                 }
 }
 
-void far_send_record(struct session *session, uint32_t request, const char *job, uint32_t node) {
-        struct far_nodes nodes = { .session = session, .request = request, .node = node };
+void peer_rows_send_record(struct session *session, uint32_t request, const char *job, uint32_t node) {
+        struct peer_rows_nodes nodes = { .session = session, .request = request, .node = node };
         Wire__TraceEnd end = WIRE__TRACE_END__INIT;
 
-        others_each(session, job, far_send_steps, &nodes);
-        far_end_trace(&nodes, &end);
+        peers_each(session, job, peer_rows_send_steps, &nodes);
+        peer_rows_end_trace(&nodes, &end);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "session/elsewhere.h"
+#include "session/views.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ struct rows {
 
 struct view {
         struct list link;
-        struct elsewhere *elsewhere;
+        struct views *views;
         uid_t uid;
         uint64_t incarnation;
         enum view_of what;
@@ -41,13 +41,13 @@ struct blamed {
         char host[LIMIT_NAME + 1], state[16], parameter[LIMIT_NAME + 1], text[WAIT_TEXT];
 };
 
-struct elsewhere {
+struct views {
         struct users *accounts;
-        struct list views;
+        struct list list;
         struct loop_timer *timer;
         uint32_t last; /* id */
         struct codec codec;
-        struct blamed blamed[ELSEWHERE_NAMED];
+        struct blamed blamed[VIEWS_NAMED];
         void (*trouble)(void *data, char *text, size_t size);
         void *trouble_data;
         void (*complete)(void *data);
@@ -66,8 +66,8 @@ static void view_add(struct view *view, struct rows *rows, const void *frames, s
         struct charge charge = { 0 };
         uint8_t *more;
 
-        if (bytes > most - rows->bytes || charge_take(&charge, view->elsewhere->accounts, view->uid,
-                                                      ACCOUNT_OWN, rows->bytes + bytes, NULL) != 0)
+        if (bytes > most - rows->bytes || charge_take(&charge, view->views->accounts, view->uid, ACCOUNT_OWN,
+                                                      rows->bytes + bytes, NULL) != 0)
                 return;
         more = realloc(rows->data, rows->bytes + bytes);
         if (more == NULL) {
@@ -88,25 +88,25 @@ static void view_free(struct view *view) {
 
 static uint64_t view_due(const struct view *view) {
         if (view->id != 0)
-                return view->asked + ELSEWHERE_WAIT;
+                return view->asked + VIEWS_WAIT;
         return view->what == VIEW_OTHERS ? view->asked + VIEW_KEPT : view->of + PART_KEPT;
 }
 
-static void elsewhere_arm(struct elsewhere *elsewhere) {
+static void views_arm(struct views *views) {
         uint64_t soonest = UINT64_MAX, now = clock_now();
         struct view *view;
 
-        list_for_each(view, &elsewhere->views, link)
+        list_for_each(view, &views->list, link)
                 if (view_due(view) < soonest)
                         soonest = view_due(view);
         if (soonest == UINT64_MAX)
-                loop_timer_disarm(elsewhere->timer);
+                loop_timer_disarm(views->timer);
         else
-                loop_timer_arm(elsewhere->timer, soonest > now ? soonest - now : 0);
+                loop_timer_arm(views->timer, soonest > now ? soonest - now : 0);
 }
 
 static void view_complete(struct view *view, bool unanswered) {
-        struct elsewhere *elsewhere = view->elsewhere;
+        struct views *views = view->views;
 
         rows_clear(&view->rows);
         view->rows = view->coming;
@@ -114,93 +114,92 @@ static void view_complete(struct view *view, bool unanswered) {
         view->unanswered = unanswered;
         view->of = view->asked;
         view->id = 0;
-        elsewhere_arm(elsewhere);
-        if (elsewhere->complete != NULL)
-                elsewhere->complete(elsewhere->complete_data);
+        views_arm(views);
+        if (views->complete != NULL)
+                views->complete(views->complete_data);
 }
 
-static void elsewhere_on_time(void *data) {
-        struct elsewhere *elsewhere = data;
+static void views_on_time(void *data) {
+        struct views *views = data;
         uint64_t now = clock_now();
         struct view *view, *spare;
 
-        list_for_each_safe(view, spare, &elsewhere->views, link)
+        list_for_each_safe(view, spare, &views->list, link)
                 if (now < view_due(view))
                         continue;
                 else if (view->id != 0)
                         view_complete(view, true);
                 else
                         view_free(view);
-        elsewhere_arm(elsewhere);
+        views_arm(views);
 }
 
-int elsewhere_new(struct loop *loop, struct users *accounts, struct elsewhere **ret) {
-        struct elsewhere *elsewhere = calloc(1, sizeof(*elsewhere));
+int views_new(struct loop *loop, struct users *accounts, struct views **ret) {
+        struct views *views = calloc(1, sizeof(*views));
 
-        if (elsewhere == NULL)
+        if (views == NULL)
                 return -ENOMEM;
-        elsewhere->accounts = accounts;
-        list_init(&elsewhere->views);
-        int r = codec_init(&elsewhere->codec);
+        views->accounts = accounts;
+        list_init(&views->list);
+        int r = codec_init(&views->codec);
         if (r == 0)
-                r = loop_timer_new(loop, elsewhere_on_time, elsewhere, &elsewhere->timer);
+                r = loop_timer_new(loop, views_on_time, views, &views->timer);
         if (r < 0) {
-                elsewhere_free(elsewhere);
+                views_free(views);
                 return r;
         }
-        *ret = elsewhere;
+        *ret = views;
         return 0;
 }
 
-struct elsewhere *elsewhere_free(struct elsewhere *elsewhere) {
-        if (elsewhere == NULL)
+struct views *views_free(struct views *views) {
+        if (views == NULL)
                 return NULL;
-        while (!list_empty(&elsewhere->views))
-                view_free(list_entry(elsewhere->views.next, struct view, link));
-        loop_timer_free(elsewhere->timer);
-        codec_deinit(&elsewhere->codec);
-        free(elsewhere);
+        while (!list_empty(&views->list))
+                view_free(list_entry(views->list.next, struct view, link));
+        loop_timer_free(views->timer);
+        codec_deinit(&views->codec);
+        free(views);
         return NULL;
 }
 
-void elsewhere_on_complete(struct elsewhere *elsewhere, void (*complete)(void *data), void *data) {
-        elsewhere->complete = complete;
-        elsewhere->complete_data = data;
+void views_on_complete(struct views *views, void (*complete)(void *data), void *data) {
+        views->complete = complete;
+        views->complete_data = data;
 }
 
-void elsewhere_set_trouble(struct elsewhere *elsewhere, void (*trouble)(void *data, char *text, size_t size),
-                           void *data) {
-        elsewhere->trouble = trouble;
-        elsewhere->trouble_data = data;
+void views_set_trouble(struct views *views, void (*trouble)(void *data, char *text, size_t size),
+                       void *data) {
+        views->trouble = trouble;
+        views->trouble_data = data;
 }
 
-struct view *elsewhere_find(const struct elsewhere *elsewhere, const struct hub_job *job, enum view_of what,
-                            uint32_t node) {
+struct view *views_find(const struct views *views, const struct hub_job *job, enum view_of what,
+                        uint32_t node) {
         struct view *view;
 
-        list_for_each(view, &elsewhere->views, link)
+        list_for_each(view, &views->list, link)
                 if (view->what == what && view->node == node && view->uid == job->uid &&
                     view->incarnation == job->incarnation && strcmp(view->name, job->name) == 0)
                         return view;
         return NULL;
 }
 
-struct view *elsewhere_get(struct elsewhere *elsewhere, const struct hub_job *job, enum view_of what,
-                           uint32_t node) {
-        struct view *view = elsewhere_find(elsewhere, job, what, node);
+struct view *views_get(struct views *views, const struct hub_job *job, enum view_of what, uint32_t node) {
+        struct view *view = views_find(views, job, what, node);
 
         if (view != NULL)
                 return view;
         view = calloc(1, sizeof(*view) + strlen(job->name) + 1);
         if (view == NULL)
                 return NULL;
-        view->elsewhere = elsewhere;
+        view->views = views;
         view->what = what;
         view->node = node;
         view->uid = job->uid;
         view->incarnation = job->incarnation;
         strcpy(view->name, job->name);
-        list_append(&elsewhere->views, &view->link);
+        list_append(&views->list, &view->link);
         return view;
 }
 
@@ -213,14 +212,14 @@ bool view_is_coming(const struct view *view) {
 }
 
 uint32_t view_begin(struct view *view) {
-        struct elsewhere *elsewhere = view->elsewhere;
+        struct views *views = view->views;
 
         rows_clear(&view->coming);
         view->asked = clock_now();
-        if (++elsewhere->last == 0)
-                elsewhere->last++;
-        view->id = elsewhere->last;
-        elsewhere_arm(elsewhere);
+        if (++views->last == 0)
+                views->last++;
+        view->id = views->last;
+        views_arm(views);
         return view->id;
 }
 
@@ -232,11 +231,11 @@ void view_asked(struct view *view, uint32_t id, bool asked) {
 
 /* An answer that comes too late belongs to no question. */
 void view_take(struct view *view, const void *frames, size_t bytes) {
-        struct elsewhere *elsewhere = view->elsewhere;
+        struct views *views = view->views;
         struct frame_header head;
         size_t at = 0;
 
-        if (view->id == 0 || elsewhere_decode(elsewhere, frames, bytes, &at, &head) == NULL)
+        if (view->id == 0 || views_decode(views, frames, bytes, &at, &head) == NULL)
                 return;
         bool last = head.type == WIRE__MESSAGE_TYPE__STATUS_END || head.type == WIRE__MESSAGE_TYPE__TRACE_END;
         if (last && head.request != view->id) {
@@ -255,7 +254,7 @@ void view_keep(struct view *view, const void *frames, size_t bytes) {
         view_add(view, &view->rows, frames, bytes);
         view->of = clock_now();
         if (first)
-                elsewhere_arm(view->elsewhere);
+                views_arm(view->views);
 }
 
 const void *view_rows(const struct view *view, size_t *ret_bytes) {
@@ -263,8 +262,8 @@ const void *view_rows(const struct view *view, size_t *ret_bytes) {
         return view->rows.data;
 }
 
-const ProtobufCMessage *elsewhere_decode(struct elsewhere *elsewhere, const void *frames, size_t bytes,
-                                         size_t *at, struct frame_header *ret) {
+const ProtobufCMessage *views_decode(struct views *views, const void *frames, size_t bytes, size_t *at,
+                                     struct frame_header *ret) {
         const uint8_t *frame = (const uint8_t *)frames + *at;
         size_t left = bytes - *at;
 
@@ -272,14 +271,14 @@ const ProtobufCMessage *elsewhere_decode(struct elsewhere *elsewhere, const void
             ret->length > left - FRAME_HEADER)
                 return NULL;
         *at += FRAME_HEADER + ret->length;
-        return codec_unpack(&elsewhere->codec, ret->type, frame + FRAME_HEADER, ret->length, NULL);
+        return codec_unpack(&views->codec, ret->type, frame + FRAME_HEADER, ret->length, NULL);
 }
 
 /* A malformed row ends the rows: what follows it is not trusted. */
 const ProtobufCMessage *view_next(struct view *view, size_t *at, uint16_t *ret_type) {
         struct frame_header header;
         const ProtobufCMessage *row =
-                elsewhere_decode(view->elsewhere, view->rows.data, view->rows.bytes, at, &header);
+                views_decode(view->views, view->rows.data, view->rows.bytes, at, &header);
 
         *ret_type = row != NULL ? header.type : 0;
         return row;
@@ -326,13 +325,13 @@ static unsigned view_find_waits(struct view *view, const struct job_wait *wait, 
         uint16_t type;
         size_t at = 0;
 
-        while (n < max && n < ELSEWHERE_NAMED && (message = view_next(view, &at, &type)) != NULL) {
+        while (n < max && n < VIEWS_NAMED && (message = view_next(view, &at, &type)) != NULL) {
                 const Wire__StatusWait *row = CAST(Wire__StatusWait, message);
 
                 if (type != WIRE__MESSAGE_TYPE__STATUS_WAIT || !wait_row_kind(row->what, &kind) ||
                     !(wait != NULL ? wait_is_meant(wait, kind, row) : kind == WAIT_SILENT))
                         continue;
-                waits[n] = wait_from(&view->elsewhere->blamed[n], kind, row);
+                waits[n] = wait_from(&view->views->blamed[n], kind, row);
                 if (wait != NULL)
                         wait_take_purpose(&waits[n], wait);
                 n++;
@@ -345,15 +344,15 @@ unsigned view_silent(struct view *view, struct job_wait *waits, unsigned max) {
 }
 
 bool view_trouble(const struct view *view, struct job_wait *ret) {
-        struct elsewhere *elsewhere = view->elsewhere;
+        struct views *views = view->views;
         Wire__StatusWait row = WIRE__STATUS_WAIT__INIT;
         char text[WAIT_TEXT];
 
-        if (!view->unanswered || elsewhere->trouble == NULL)
+        if (!view->unanswered || views->trouble == NULL)
                 return false;
-        elsewhere->trouble(elsewhere->trouble_data, text, sizeof(text));
+        views->trouble(views->trouble_data, text, sizeof(text));
         row.text = text;
-        *ret = wait_from(&elsewhere->blamed[0], WAIT_SILENT, &row);
+        *ret = wait_from(&views->blamed[0], WAIT_SILENT, &row);
         ret->since = view->of;
         return true;
 }

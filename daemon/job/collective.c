@@ -3,7 +3,7 @@
  * Gives the engine the collectives that the machine of a job wants launched. Takes each completion to its
  * step or operation, then to the machine.
  */
-#include "job/carry.h"
+#include "job/collective.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -26,7 +26,7 @@ static struct nodeset others_of(const struct job *job, struct nodeset set, struc
 }
 
 /* The engine refuses a call. That counts as broken links to all other nodes. */
-static void carry_fail(struct job *job, const char *what, int error) {
+static void collective_fail(struct job *job, const char *what, int error) {
         struct log_context context = LOG_CONTEXT_OF(job);
 
         log_write(LOG_WARNING, &context, "job '%s': the engine %s could not %s: %s; this node is cut off",
@@ -34,13 +34,13 @@ static void carry_fail(struct job *job, const char *what, int error) {
 }
 
 /* This node cannot give its part. */
-static void carry_cut_off(struct job *job, const char *what, int error) {
-        carry_fail(job, what, error);
+static void collective_cut_off(struct job *job, const char *what, int error) {
+        collective_fail(job, what, error);
         comm_set_state(&job->comm, COMM_BROKEN);
         machine_unreachable(job, others_of(job, job->machine.node.set, NODESET_SCRATCH));
 }
 
-static void carry_drop_parts(struct job *job, uint64_t id, uint32_t parts) {
+static void collective_drop_parts(struct job *job, uint64_t id, uint32_t parts) {
         struct engine *engine;
 
         for (uint32_t part = 0; (engine = machine_engine(job->table, part)) != NULL; part++)
@@ -49,7 +49,7 @@ static void carry_drop_parts(struct job *job, uint64_t id, uint32_t parts) {
 }
 
 /* All parts, or none. */
-static int carry_build_parts(struct job *job, const struct engine_build *build) {
+static int collective_build_parts(struct job *job, const struct engine_build *build) {
         struct engine *engine;
         int r = 0;
 
@@ -64,13 +64,13 @@ static int carry_build_parts(struct job *job, const struct engine_build *build) 
                         comm_add(&job->comm, part);
         }
         if (r < 0) {
-                carry_drop_parts(job, job->comm.id, job->comm.parts);
+                collective_drop_parts(job, job->comm.id, job->comm.parts);
                 comm_end(&job->comm);
         }
         return r;
 }
 
-static void carry_build(struct job *job, const struct action *action) {
+static void collective_build(struct job *job, const struct action *action) {
         uint32_t nodes[LIMIT_NODES];
         struct engine_build build = { .node = nodes };
         char name[2 * LIMIT_NAME];
@@ -88,15 +88,15 @@ static void carry_build(struct job *job, const struct action *action) {
         comm_begin(&job->comm, job->table->last_shared + 1);
         job->table->last_shared += COMM_PARTS;
         job->communicators++;
-        int r = carry_build_parts(job, &build);
+        int r = collective_build_parts(job, &build);
         if (r == 0)
                 return;
-        carry_fail(job, "build a communicator", r);
+        collective_fail(job, "build a communicator", r);
         machine_built(job, action->comm, others_of(job, action->set, NODESET_SCRATCH));
 }
 
 /* Describes the collective of that item to the engine. The values of a vote are there already. */
-static void carry_fill(struct job *job, const struct comm_item *item, struct engine_launch *launch) {
+static void collective_fill(struct job *job, const struct comm_item *item, struct engine_launch *launch) {
         bool step = track_is_step(item->track);
         struct comm_words words;
 
@@ -115,7 +115,7 @@ static void carry_fill(struct job *job, const struct comm_item *item, struct eng
         comm_pack(launch->value, heard ? &words : NULL);
 }
 
-static void carry_start(struct job *job, uint32_t lane, uint64_t sequence, uint64_t value) {
+static void collective_start(struct job *job, uint32_t lane, uint64_t sequence, uint64_t value) {
         uint32_t part = lane >= machine_lanes(job, 0).n;
         struct engine *engine = machine_engine(job->table, part);
         struct engine_launch launch = { .comm = job->comm.id + part,
@@ -123,21 +123,21 @@ static void carry_start(struct job *job, uint32_t lane, uint64_t sequence, uint6
                                         .sequence = sequence,
                                         .value = { value } };
 
-        carry_fill(job, comm_item(&job->comm, lane, sequence), &launch);
+        collective_fill(job, comm_item(&job->comm, lane, sequence), &launch);
         int r = engine->ops->launch(engine, &launch);
         if (r == 0)
                 return;
-        carry_cut_off(job, "launch a collective", r);
+        collective_cut_off(job, "launch a collective", r);
 }
 
-static void carry_launch(struct job *job, const struct action *action) {
+static void collective_launch(struct job *job, const struct action *action) {
         uint64_t planned = action->launch == LAUNCH_PAYLOAD ? machine_payloads(job, action->track) : 0;
 
         if (comm_take(&job->comm, action, planned))
-                carry_start(job, action->lane, action->seq, action->value);
+                collective_start(job, action->lane, action->seq, action->value);
 }
 
-static void carry_abort(struct job *job) {
+static void collective_abort(struct job *job) {
         bool begins = job->comm.id != 0 && job->comm.state != COMM_ABORTING;
         struct engine *engine;
 
@@ -146,23 +146,23 @@ static void carry_abort(struct job *job) {
         comm_set_state(&job->comm, COMM_ABORTING);
 }
 
-void carry_give_up(struct job *job) {
+void collective_give_up(struct job *job) {
         if (job->comm.id != 0)
-                carry_abort(job);
+                collective_abort(job);
 }
 
-static void carry_drop(struct job *job) {
+static void collective_drop(struct job *job) {
         if (job->comm.old_id != 0)
-                carry_drop_parts(job, job->comm.old_id, UINT32_MAX);
+                collective_drop_parts(job, job->comm.old_id, UINT32_MAX);
         job->comm.old_id = 0;
 }
 
-void carry_act(struct job *job, const struct action *action) {
+void collective_act(struct job *job, const struct action *action) {
         switch (action->kind) {
-        case ACTION_BUILD: carry_build(job, action); break;
-        case ACTION_LAUNCH: carry_launch(job, action); break;
-        case ACTION_ABORT: carry_abort(job); break;
-        default: carry_drop(job);
+        case ACTION_BUILD: collective_build(job, action); break;
+        case ACTION_LAUNCH: collective_launch(job, action); break;
+        case ACTION_ABORT: collective_abort(job); break;
+        default: collective_drop(job);
         }
 }
 
@@ -172,7 +172,7 @@ static struct nodeset set_of(const uint32_t *nodes, uint32_t n, struct nodeset t
         return to;
 }
 
-void carry_free_exchanges(struct job *job) {
+void collective_free_exchanges(struct job *job) {
         struct exchange *exchange, *spare;
 
         if (machine_engine_busy(job))
@@ -181,7 +181,7 @@ void carry_free_exchanges(struct job *job) {
                 exchange_free(exchange);
 }
 
-static int carry_learn_parts(const struct job *job, uint32_t rank, struct comm_table table) {
+static int collective_learn_parts(const struct job *job, uint32_t rank, struct comm_table table) {
         struct comm_table learned[COMM_PARTS] = { table };
         struct engine *engine;
         int r = machine_engine(job->table, 1) != NULL ? comm_split(table, learned) : 0;
@@ -194,21 +194,21 @@ static int carry_learn_parts(const struct job *job, uint32_t rank, struct comm_t
 
 /* A table that the engine cannot use comes from a daemon of another kind: the two count as unreachable for
  * each other. */
-void carry_learn(struct job *job, uint32_t from, const void *table, size_t bytes) {
+void collective_learn(struct job *job, uint32_t from, const void *table, size_t bytes) {
         struct nodeset broken = NODESET_SCRATCH;
 
         if (job->comm.id == 0 || job->comm.state != COMM_WORKS)
                 return;
-        int r = carry_learn_parts(job, machine_rank_of(job, from), (struct comm_table){ table, bytes });
+        int r = collective_learn_parts(job, machine_rank_of(job, from), (struct comm_table){ table, bytes });
         if (r == 0)
                 return;
-        carry_fail(job, "use the addresses of another node", r);
+        collective_fail(job, "use the addresses of another node", r);
         comm_set_state(&job->comm, COMM_BROKEN);
         nodeset_add(broken, from);
         machine_unreachable(job, broken);
 }
 
-void carry_published(struct job *job, uint32_t part, const void *table, size_t bytes) {
+void collective_published(struct job *job, uint32_t part, const void *table, size_t bytes) {
         if (machine_engine(job->table, 1) == NULL) {
                 machine_publish(job, table, bytes);
                 return;
@@ -219,14 +219,14 @@ void carry_published(struct job *job, uint32_t part, const void *table, size_t b
         free(joined);
 }
 
-void carry_built(struct job *job, uint32_t part, const uint32_t *unreachable, uint32_t n) {
+void collective_built(struct job *job, uint32_t part, const uint32_t *unreachable, uint32_t n) {
         if (comm_built(&job->comm, part, n == 0))
                 machine_built(job, job->machine.node.comm, set_of(unreachable, n, NODESET_SCRATCH));
 }
 
 /* Reports the result of a collective to its unit. A filler, launched for the sake of other nodes, concerns no
  * unit here. */
-static bool carry_tell(struct job *job, const struct comm_item *item, const uint64_t *value) {
+static bool collective_tell(struct job *job, const struct comm_item *item, const uint64_t *value) {
         bool step = track_is_step(item->track), open = machine_unit(job, item->track) == UNIT_OPEN;
         struct comm_words words;
         int r = 0;
@@ -245,26 +245,27 @@ static bool carry_tell(struct job *job, const struct comm_item *item, const uint
         else if (open && !item->filler && !step)
                 r = operation_compared(job, same, &words);
         if (r < 0)
-                carry_cut_off(job, "be given what this node has for an operation", r);
+                collective_cut_off(job, "be given what this node has for an operation", r);
         return same;
 }
 
-void carry_done(struct job *job, uint32_t part, uint32_t own_lane, uint64_t sequence, const uint64_t *value) {
+void collective_done(struct job *job, uint32_t part, uint32_t own_lane, uint64_t sequence,
+                     const uint64_t *value) {
         uint32_t lane = machine_lanes(job, part).first + own_lane;
         uint64_t held;
         struct comm_item item = *comm_item(&job->comm, lane, sequence);
-        bool yes = carry_tell(job, &item, value);
+        bool yes = collective_tell(job, &item, value);
         while ((held = comm_next_held(&job->comm, lane, sequence)) > 0)
-                carry_start(job, lane, held, 0);
+                collective_start(job, lane, held, 0);
         machine_done(job, lane, sequence, yes);
 }
 
 /* If the other part is not built yet, the loss is what is told of the whole. */
-void carry_unreachable(struct job *job, uint32_t part, const uint32_t *nodes, uint32_t n) {
+void collective_unreachable(struct job *job, uint32_t part, const uint32_t *nodes, uint32_t n) {
         if (job->comm.told)
                 machine_unreachable(job, set_of(nodes, n, NODESET_SCRATCH));
         else
-                carry_built(job, part, nodes, n);
+                collective_built(job, part, nodes, n);
 }
 
 static bool any_aborting(const struct jobs *jobs) {
@@ -276,7 +277,7 @@ static bool any_aborting(const struct jobs *jobs) {
         return false;
 }
 
-static void carry_wait(struct jobs *jobs) {
+static void collective_wait(struct jobs *jobs) {
         struct pollfd fd[COMM_PARTS];
         struct engine *engine;
         uint32_t n = 0;
@@ -289,23 +290,23 @@ static void carry_wait(struct jobs *jobs) {
                 engine->ops->dispatch(engine);
 }
 
-void carry_end(struct jobs *jobs) {
+void collective_end(struct jobs *jobs) {
         struct job *job;
 
         list_for_each(job, &jobs->list, link) {
-                carry_abort(job);
-                carry_drop(job);
+                collective_abort(job);
+                collective_drop(job);
         }
         while (any_aborting(jobs))
-                carry_wait(jobs);
+                collective_wait(jobs);
 }
 
-void carry_let_go(struct jobs *jobs) {
+void collective_let_go(struct jobs *jobs) {
         while (shared_any_left(jobs))
-                carry_wait(jobs);
+                collective_wait(jobs);
 }
 
-void carry_follow(struct job *job) {
+void collective_follow(struct job *job) {
         struct plan *plan;
 
         if (job->n_local > 0 || machine_is_alone(job))
@@ -314,5 +315,5 @@ void carry_follow(struct job *job) {
                 step_follow(plan);
         int r = operation_follow(job);
         if (r < 0)
-                carry_cut_off(job, "have memory for operations", r);
+                collective_cut_off(job, "have memory for operations", r);
 }

@@ -13,26 +13,25 @@
 #include "job/watch/waits.h"
 #include "proto/codec.h"
 
-#define ELSEWHERE_FRESH 20000u   /* us for which an answer serves further questions, */
-#define ELSEWHERE_RECORD 500000u /* and a record, which is long */
-#define ELSEWHERE_WAIT 600000u   /* us after which an end that has not answered is silent */
-#define ELSEWHERE_SHOW 500000u   /* us after which a node shows its part anew */
-#define ELSEWHERE_NAMED 16u      /* most members that one wait for nodes is found to be for */
+#define VIEWS_FRESH 20000u   /* us for which an answer serves further questions, */
+#define VIEWS_RECORD 500000u /* and a record, which is long */
+#define VIEWS_WAIT 600000u   /* us after which an end that has not answered is silent */
+#define VIEWS_SHOW 500000u   /* us after which a node shows its part anew */
+#define VIEWS_NAMED 16u      /* most members that one wait for nodes is found to be for */
 
-struct elsewhere;
+struct views;
 struct sessions;
 struct view;
 
 /* 0 or -ENOMEM. */
-int elsewhere_new(struct loop *loop, struct users *accounts, struct elsewhere **ret);
+int views_new(struct loop *loop, struct users *accounts, struct views **ret);
 /* NULL is fine. */
-struct elsewhere *elsewhere_free(struct elsewhere *elsewhere);
+struct views *views_free(struct views *views);
 
 /* `complete` is called whenever an answer is complete. It may ask again. */
-void elsewhere_on_complete(struct elsewhere *elsewhere, void (*complete)(void *data), void *data);
+void views_on_complete(struct views *views, void (*complete)(void *data), void *data);
 /* `trouble` says what is wrong with the way to the coordinator, if that does not answer. */
-void elsewhere_set_trouble(struct elsewhere *elsewhere, void (*trouble)(void *data, char *text, size_t size),
-                           void *data);
+void views_set_trouble(struct views *views, void (*trouble)(void *data, char *text, size_t size), void *data);
 
 enum view_of {
         VIEW_OTHERS,    /* what all other nodes say: the coordinator's daemon answers that */
@@ -42,10 +41,9 @@ enum view_of {
 
 /* The view of that job, and of that node, if it is of one. NULL: there is none, or memory is short. Valid
  * until the loop's next pass. */
-struct view *elsewhere_find(const struct elsewhere *elsewhere, const struct hub_job *job, enum view_of what,
-                            uint32_t node);
-struct view *elsewhere_get(struct elsewhere *elsewhere, const struct hub_job *job, enum view_of what,
-                           uint32_t node);
+struct view *views_find(const struct views *views, const struct hub_job *job, enum view_of what,
+                        uint32_t node);
+struct view *views_get(struct views *views, const struct hub_job *job, enum view_of what, uint32_t node);
 /* The answer was asked for, or the statement came, at `after` or later. */
 bool view_is_of(const struct view *view, uint64_t after);
 /* A question is open. */
@@ -62,8 +60,8 @@ const void *view_rows(const struct view *view, size_t *ret_bytes);
 
 /* Unpacks the next one of several frames, from *at = 0 on. NULL after the last one, or at a malformed one. It
  * is valid until the next call, also of view_next(). */
-const ProtobufCMessage *elsewhere_decode(struct elsewhere *elsewhere, const void *frames, size_t bytes,
-                                         size_t *at, struct frame_header *ret);
+const ProtobufCMessage *views_decode(struct views *views, const void *frames, size_t bytes, size_t *at,
+                                     struct frame_header *ret);
 /* The next row, from *at = 0 on: NULL after the last one. It is valid until the next call, for any view. */
 const ProtobufCMessage *view_next(struct view *view, size_t *at, uint16_t *ret_type);
 /* See struct jobs_observer. NULL: there is no view. */

@@ -9,23 +9,23 @@
 /* The age of an answer by which something is decided. */
 #define RECENT (5 * USEC_PER_SEC)
 
-static struct sessions *others_sessions(const struct job *job) {
+static struct sessions *peers_sessions(const struct job *job) {
         return job_events_data(job);
 }
 
-struct hub_job others_name(const struct job *job) {
+struct hub_job peers_name(const struct job *job) {
         return (struct hub_job){ .uid = job->uid, .name = job->name, .incarnation = job->incarnation };
 }
 
-struct view *others_view(const struct job *job) {
-        const struct hub_job name = others_name(job);
+struct view *peers_view(const struct job *job) {
+        const struct hub_job name = peers_name(job);
 
-        return elsewhere_find(others_sessions(job)->elsewhere, &name, VIEW_OTHERS, 0);
+        return views_find(peers_sessions(job)->views, &name, VIEW_OTHERS, 0);
 }
 
 /* The answer may come before this returns. NULL: the job has no node here, and its coordinator. */
-static void others_ask(struct sessions *sessions, struct job *job, const struct hub_job *name,
-                       struct view *view, const struct wanted_view *wanted) {
+static void peers_ask(struct sessions *sessions, struct job *job, const struct hub_job *name,
+                      struct view *view, const struct wanted_view *wanted) {
         uint32_t id = view_begin(view);
         struct packet packet = { .sessions = sessions,
                                  .job = job,
@@ -43,28 +43,28 @@ static void others_ask(struct sessions *sessions, struct job *job, const struct 
 }
 
 /* Asks, unless the view is of `after` or later. NULL: there is no memory for it, so that nothing is known. */
-static struct view *others_look(struct sessions *sessions, struct job *job, const struct hub_job *name,
-                                const struct wanted_view *wanted) {
-        struct view *view = elsewhere_get(sessions->elsewhere, name, wanted->what, wanted->node);
+static struct view *peers_look(struct sessions *sessions, struct job *job, const struct hub_job *name,
+                               const struct wanted_view *wanted) {
+        struct view *view = views_get(sessions->views, name, wanted->what, wanted->node);
 
         if (view != NULL && !view_is_of(view, wanted->after) && !view_is_coming(view) &&
             clock_now() >= wanted->after)
-                others_ask(sessions, job, name, view, wanted);
+                peers_ask(sessions, job, name, view, wanted);
         return view;
 }
 
 /* Statements may be that much older than an answer. */
-bool others_inquire(struct job *job, uint64_t after) {
-        const struct wanted_view wanted = { .what = VIEW_OTHERS, .after = after + ELSEWHERE_SHOW };
-        const struct hub_job name = others_name(job);
-        const struct view *view = others_look(others_sessions(job), job, &name, &wanted);
+bool peers_inquire(struct job *job, uint64_t after) {
+        const struct wanted_view wanted = { .what = VIEW_OTHERS, .after = after + VIEWS_SHOW };
+        const struct hub_job name = peers_name(job);
+        const struct view *view = peers_look(peers_sessions(job), job, &name, &wanted);
 
         return view == NULL || view_is_of(view, wanted.after);
 }
 
 /* Whether one of the missing members is blocked in something else, according to this row of its node. */
-static bool others_take_entangled(const Wire__StatusWait *row, const struct job_wait *wait,
-                                  const struct job_wait *missing, unsigned n, struct entangled *ret) {
+static bool peers_take_entangled(const Wire__StatusWait *row, const struct job_wait *wait,
+                                 const struct job_wait *missing, unsigned n, struct entangled *ret) {
         if (row->what == NULL || strcmp(row->what, "nodes") != 0 || row->call == NULL ||
             !wait_row_want(row, &ret->in) ||
             (ret->in.what == wait->purpose &&
@@ -85,31 +85,30 @@ static bool others_take_entangled(const Wire__StatusWait *row, const struct job_
         return false;
 }
 
-unsigned others_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max) {
-        return view_blame(others_view(job), wait, waits, max);
+unsigned peers_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max) {
+        return view_blame(peers_view(job), wait, waits, max);
 }
 
-bool others_entangled(struct job *job, const struct job_wait *wait, uint64_t after, struct entangled *ret) {
+bool peers_entangled(struct job *job, const struct job_wait *wait, uint64_t after, struct entangled *ret) {
         uint64_t recent = clock_now() - RECENT;
-        struct view *view = others_view(job);
-        struct job_wait missing[ELSEWHERE_NAMED];
+        struct view *view = peers_view(job);
+        struct job_wait missing[VIEWS_NAMED];
         const ProtobufCMessage *row;
         uint16_t type;
         size_t at = 0;
 
-        if (view == NULL ||
-            !view_is_of(view, recent > after + ELSEWHERE_SHOW ? recent : after + ELSEWHERE_SHOW))
+        if (view == NULL || !view_is_of(view, recent > after + VIEWS_SHOW ? recent : after + VIEWS_SHOW))
                 return false;
-        unsigned n = view_blame(view, wait, missing, ELSEWHERE_NAMED);
+        unsigned n = view_blame(view, wait, missing, VIEWS_NAMED);
         while (n > 0 && (row = view_next(view, &at, &type)) != NULL)
                 if (type == WIRE__MESSAGE_TYPE__STATUS_WAIT &&
-                    others_take_entangled(CAST(Wire__StatusWait, row), wait, missing, n, ret))
+                    peers_take_entangled(CAST(Wire__StatusWait, row), wait, missing, n, ret))
                         return true;
         return false;
 }
 
 /* The host of a member that a node has shown lately. */
-static bool others_find_host(struct view *view, const struct membership_loss *loss, char *text, size_t size) {
+static bool peers_find_host(struct view *view, const struct membership_loss *loss, char *text, size_t size) {
         const ProtobufCMessage *row;
         uint16_t type;
         size_t at = 0;
@@ -126,16 +125,16 @@ static bool others_find_host(struct view *view, const struct membership_loss *lo
         return false;
 }
 
-void others_host_of(struct job *job, const struct membership_loss *loss, char *text, size_t size) {
-        struct view *view = job->cluster ? others_view(job) : NULL;
-        struct job_wait silent[ELSEWHERE_NAMED];
+void peers_host_of(struct job *job, const struct membership_loss *loss, char *text, size_t size) {
+        struct view *view = job->cluster ? peers_view(job) : NULL;
+        struct job_wait silent[VIEWS_NAMED];
         size_t used = 0;
 
         text[0] = '\0';
-        if (view == NULL || others_find_host(view, loss, text, size) ||
+        if (view == NULL || peers_find_host(view, loss, text, size) ||
             loss->cause != WIRE__CAUSE__UNREACHABLE)
                 return;
-        unsigned n = view_silent(view, silent, ELSEWHERE_NAMED);
+        unsigned n = view_silent(view, silent, VIEWS_NAMED);
         for (unsigned i = 0; i < n && used < size; i++)
                 used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? " or " : "",
                                          silent[i].host);
@@ -143,12 +142,12 @@ void others_host_of(struct job *job, const struct membership_loss *loss, char *t
                 snprintf(text, size, "one of %u hosts", n);
 }
 
-static bool others_counts(const Wire__StatusMember *member) {
+static bool peers_counts(const Wire__StatusMember *member) {
         return member->state == NULL || strcmp(member->state, "spare") != 0;
 }
 
-void others_missing(struct job *job, char *text, size_t size) {
-        struct view *view = job->cluster ? others_view(job) : NULL;
+void peers_missing(struct job *job, char *text, size_t size) {
+        struct view *view = job->cluster ? peers_view(job) : NULL;
         const struct member *member;
         const ProtobufCMessage *row;
         char empty[512];
@@ -163,13 +162,13 @@ void others_missing(struct job *job, char *text, size_t size) {
                 here += !member->spare;
         while ((row = view_next(view, &at, &type)) != NULL)
                 here += type == WIRE__MESSAGE_TYPE__STATUS_MEMBER &&
-                        others_counts(CAST(Wire__StatusMember, row));
+                        peers_counts(CAST(Wire__StatusMember, row));
         view_empty(view, empty, sizeof(empty));
         snprintf(text, size, "%u of %u members%s%s", here, job->max_world, empty[0] != '\0' ? "; " : "",
                  empty);
 }
 
-struct job *others_find_job(const struct sessions *sessions, const struct hub_job *which) {
+struct job *peers_find_job(const struct sessions *sessions, const struct hub_job *which) {
         struct job *job;
 
         list_for_each(job, &sessions->config.jobs->list, link)
@@ -179,36 +178,36 @@ struct job *others_find_job(const struct sessions *sessions, const struct hub_jo
         return NULL;
 }
 
-struct others_walk {
+struct peers_walk {
         const struct sessions *sessions;
         const struct session *viewer;
         const char *asked;
-        others_fn *fn;
+        peers_fn *fn;
         void *to;
 };
 
-static void others_on_coordinated(void *to, const struct hub_job *name) {
-        const struct others_walk *walk = to;
+static void peers_on_coordinated(void *to, const struct hub_job *name) {
+        const struct peers_walk *walk = to;
 
         if (session_sees(walk->viewer, name->uid) && status_asks_for(walk->asked, name->uid, name->name) &&
-            others_find_job(walk->sessions, name) == NULL)
+            peers_find_job(walk->sessions, name) == NULL)
                 walk->fn(walk->to, NULL, name);
 }
 
-void others_each(const struct session *viewer, const char *asked, others_fn *fn, void *to) {
+void peers_each(const struct session *viewer, const char *asked, peers_fn *fn, void *to) {
         struct sessions *sessions = viewer->sessions;
-        struct others_walk walk = { sessions, viewer, asked, fn, to };
+        struct peers_walk walk = { sessions, viewer, asked, fn, to };
         struct job *job;
 
         list_for_each(job, &sessions->config.jobs->list, link) {
-                const struct hub_job name = others_name(job);
+                const struct hub_job name = peers_name(job);
 
                 if (job->cluster && job->state != JOB_LOST && session_sees(viewer, job->uid) &&
                     status_asks_for(asked, job->uid, job->name))
                         fn(to, job, &name);
         }
         if (sessions->cluster.each != NULL)
-                sessions->cluster.each(sessions->cluster.data, others_on_coordinated, &walk);
+                sessions->cluster.each(sessions->cluster.data, peers_on_coordinated, &walk);
 }
 
 struct refresh {
@@ -218,20 +217,20 @@ struct refresh {
         unsigned open;
 };
 
-static void others_refresh_one(void *to, struct job *job, const struct hub_job *name) {
+static void peers_refresh_one(void *to, struct job *job, const struct hub_job *name) {
         const struct wanted_view *wanted = ((struct refresh *)to)->wanted;
         struct refresh *refresh = to;
-        struct view *view =
-                refresh->ask ? others_look(refresh->sessions, job, name, wanted)
-                             : elsewhere_find(refresh->sessions->elsewhere, name, wanted->what, wanted->node);
+        struct view *view = refresh->ask
+                                    ? peers_look(refresh->sessions, job, name, wanted)
+                                    : views_find(refresh->sessions->views, name, wanted->what, wanted->node);
 
         refresh->open += view != NULL && view_is_coming(view) && !view_is_of(view, wanted->after);
 }
 
-unsigned others_refresh(const struct session *viewer, const char *asked, const struct wanted_view *wanted,
-                        bool ask) {
+unsigned peers_refresh(const struct session *viewer, const char *asked, const struct wanted_view *wanted,
+                       bool ask) {
         struct refresh refresh = { viewer->sessions, wanted, ask, 0 };
 
-        others_each(viewer, asked, others_refresh_one, &refresh);
+        peers_each(viewer, asked, peers_refresh_one, &refresh);
         return refresh.open;
 }
