@@ -45,6 +45,22 @@ def test_what_was_void_stays_void(daemon, peers):
     enter([back(peers, served, each) for each in (first, old[1])], "NEWGEN")
 
 
+def test_a_step_that_is_tried_again(daemon, peers):
+    """The first attempt had one bucket, and the second one had the other: no results of both are there."""
+    served = daemon()
+    old, lost = formed(peers, served, reduce="SUM")
+    half_done([old, lost])
+    lost.close()
+    new = peers(Returning(served.socket))
+    new.joined(new.join_send("again", 2, 1, rejoin_grace_ms=HOUR))
+    enter([old], "NEWGEN")
+    agree([new], [small_plan(2, reduce="SUM")])
+    give([old, new], [1])
+    wait_until(lambda: set(new.read(new.plans[0], 1)) == {3.0}, "the sum")
+    restart(served)
+    enter([back(peers, served, each) for each in (old, new)], "NEWGEN")
+
+
 def test_a_member_that_has_missed_two_generations(cluster, peers):
     """Something is void in the first of them, and nothing in the second."""
     nodes = cluster.nodes
