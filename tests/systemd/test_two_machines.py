@@ -4,6 +4,7 @@ and each has a daemon for its CPUs. A job with a member on each goes on while th
 killed."""
 import pytest
 
+from harness import wait_until
 from job import KILL, RESTART, daemons_of, form, leave, step_of, training
 from machine import SERVICE, cable
 
@@ -37,12 +38,16 @@ def steps(pair):
     return [max(map(step_of, daemons_of(machine)), default=0) for machine in pair]
 
 
+def places(machine):
+    job, = daemons_of(machine)[0]["jobs"]
+    return [(member["rank"], member["host"]) for member in job["members"]]
+
+
 def test_a_job_over_two_machines(pair, trainers):
     one, other = pair
     members = form([*trainers("alice", 1, on=one), *trainers("alice", 1, on=other)], "spread")
-    job, = daemons_of(one)[0]["jobs"]
-    places = [(member["rank"], member["host"]) for member in job["members"]]
-    assert places == [(0, "node"), (1, "other")]
+    wait_until(lambda: places(one) == [(0, "node"), (1, "other")],
+               "what the other machine has shown of itself")
 
     def train(command, *units):
         return training(one, members, lambda: steps(pair),
