@@ -234,15 +234,6 @@ static int rejoin_check_place(const struct job *job, uint32_t local, struct refu
         return 0;
 }
 
-static const struct membership_request *wish_of(const struct job *job, uint64_t member) {
-        const struct node *node = &job->machine.node;
-
-        for (uint32_t i = 0; i < node->n; i++)
-                if (node->member[i].request.member == member)
-                        return &node->member[i].request;
-        return NULL;
-}
-
 static int rejoin_check_wait(const struct member *member, const struct membership_request *wish, uint64_t now,
                              struct refusal *refusal) {
         if (wish->timeout == 0 || now < member->joined + wish->timeout)
@@ -260,11 +251,11 @@ static void rejoin_check_joins(struct job *job, uint64_t now) {
         struct refusal refusal;
 
         list_for_each_safe(member, spare, &job->members, link) {
-                const struct membership_request *wish =
-                        member->state == MEMBER_JOINING ? wish_of(job, member->id) : NULL;
+                const struct report_member *said =
+                        member->state == MEMBER_JOINING ? machine_member(job, member->id) : NULL;
 
-                if (wish == NULL || (takeover_check_join(job, wish, &refusal) == 0 &&
-                                     rejoin_check_wait(member, wish, now, &refusal) == 0))
+                if (said == NULL || (takeover_check_join(job, &said->request, &refusal) == 0 &&
+                                     rejoin_check_wait(member, &said->request, now, &refusal) == 0))
                         continue;
                 machine_gone(job, member->id, WIRE__CAUSE__RESTARTED);
                 member_answer_join(member, &refusal);
