@@ -211,6 +211,25 @@ static uint32_t report_next_plan(const struct job *job) {
         return next;
 }
 
+/* The members that are not awaited any longer, by the lowest rank of them. */
+static void tell_missing(const struct job *job) {
+        struct log_context context = LOG_CONTEXT_OF(job);
+        uint32_t first = 0, missing = 0;
+
+        for (uint32_t local = job->n_local; local-- > 0;)
+                if (!job->takeover->part[local].here) {
+                        first = job->local[local]->rank;
+                        missing++;
+                }
+        context.rank = first;
+        if (missing > 0 && flood_admits(FLOOD_JOBS, job->uid, clock_now()))
+                log_write(
+                        LOG_WARNING, &context,
+                        "job '%s': %u of %u members here have not come back after the restart; the first one "
+                        "is rank %u",
+                        job->name, missing, job->n_local, first);
+}
+
 /* All members have come back, or are not awaited any longer: the machine gets their node's report. */
 static void verdict_restore(struct job *job) {
         const struct journal_generation *from = job->takeover->from;
@@ -241,6 +260,7 @@ static void verdict_restore(struct job *job) {
         report.behind = from->unsynced;
         report.torn = job->cluster && !all_whole(job, job->n_local);
         job->takeover->restored = true;
+        tell_missing(job);
         machine_restore(job, &report);
         for (uint32_t local = 0; local < job->n_local; local++)
                 if (verdict_has_left(job, local))
