@@ -3,9 +3,13 @@
 that a new process takes is sealed; others bring what was made of it."""
 import pytest
 
+import wire
 from between import Between, able
 from clusters import begin, ended, team_on
+from harness import restart
 from hosts import hosts, needed  # noqa: F401
+from peer import form
+from returning import Returning, back
 from trainers import ask, together
 
 pytestmark = [pytest.mark.host, needed, able]
@@ -70,6 +74,25 @@ def test_a_part_of_a_call_is_not_taken_for_another(team):
     ranks[1].say(call)
     ended(ranks, "OPERATION_MISMATCH")
     assert set(together(ranks, call)) == {"right"}
+
+
+def test_a_refusal_outlives_the_daemon(hosts, peers, processes):  # noqa: F811
+    """A member that has not heard of it is told by the next daemon that its last operation has failed."""
+    it = hosts(2)
+    between = Between(it, processes)
+    ranks = form([peers(Returning(node.socket)) for node in it.nodes], "told", rejoin_grace_ms=60000,
+                 scope=wire.pb.SCOPE_CLUSTER)
+    given = ranks[0].staging()
+    ranks[1].staging().close()
+    given.map[5000:5032] = pattern(0, 5000)
+    between.change(pattern(0, 5000), otherwise(pattern(0, 5000)))
+    requests = [each.operation("BROADCAST", root=0, bytes=BYTES, input=0, output=0, sealed=True) for each in ranks]
+    ranks[0].expect("OPERATION_DONE", requests[0])
+    refused(ranks[1].refusal(requests[1]).text, "broadcast")
+    given.close()
+    restart(it.nodes[1])
+    resumed = back(peers, it.nodes[1], ranks[1]).expect("RESUMED")
+    assert (resumed.operations, resumed.operation_failed) == (1, True)
 
 
 def test_a_state_that_was_changed_is_refused(team):

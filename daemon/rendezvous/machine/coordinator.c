@@ -187,7 +187,7 @@ static void note_report(struct coordinator *c, uint64_t now, const struct report
         reporter->host = report->host;
         reporter->next_plan = report->next_plan;
         reporter->awaits = report->awaits;
-        reporter->renewed &= !report->awaits;
+        reporter->renewed &= !report->awaits && report->world == 0;
         reporter->running = report->running;
         reporter->away = report->away;
         reporter->torn = report->torn;
