@@ -248,6 +248,8 @@ def test_a_daemon_is_killed_with_one_of_its_members(cluster, member):
     ended(team.members[:3], "VOID_RETRY", "VOID_BEHIND")
     takes_state(new, team.members[:3], 1)
     assert team.step() == [2] * 4
+    restart(it.nodes[1], orderly=False)
+    assert team.step() == [3] * 4, "the new process lacks no state any more"
 
 
 def test_a_member_of_another_daemon_is_lost_meanwhile(cluster, member):

@@ -125,6 +125,9 @@ def test_a_second_loss_is_not_awaited(daemon, peers):
         wait_until(lambda n=n: sum(row["state"] == "lost" for row in served.job("again")["members"]) == n,
                    "the loss")
     restart(served)
+    for each in old[1:]:
+        late = peers(Returning(served.socket))
+        assert late.refusal(late.rejoin_send(each)).code == "MEMBER_LOST"
     first = back(peers, served, old[0], wait_ms=HOUR)
     new = [peers(Returning(served.socket)) for _ in range(2)]
     for each, request in [(each, each.join_send("again", 3)) for each in new]:

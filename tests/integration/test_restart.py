@@ -342,6 +342,8 @@ def test_a_member_that_dies_meanwhile(daemon, crew, member, end_daemon):
     together(members, "state 8 1")
     together(members, "sync 1")
     assert step(members) == 2
+    restart(served, end_daemon)
+    assert step(members) == 3, "the new process lacks no state any more"
 
 
 def test_jobs_and_users_do_not_meet(daemon, crew):
