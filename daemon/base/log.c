@@ -118,19 +118,19 @@ static void log_each_part(const struct log_context *context, log_part_fn take, v
         }
 }
 
-struct line {
+struct log_line {
         char text[PIPE_BUF];
         size_t used;
         bool in_context;
 };
 
-static void log_append(struct line *line, const char *text) {
+static void log_append(struct log_line *line, const char *text) {
         line->used = log_append_escaped(line->text, sizeof(line->text) - 1, line->used, text);
 }
 
 /* Appends one part to " [job=… rank=…]", and opens the bracket for the first one. */
 static void log_append_part(void *data, const char *field, const char *word, const char *text) {
-        struct line *line = data;
+        struct log_line *line = data;
 
         if (!word)
                 return;
@@ -177,7 +177,7 @@ static void log_confess_losses(void) {
 }
 
 static void log_write_stderr(int priority, const struct log_context *context, const char *message) {
-        struct line line = { .used = 0 };
+        struct log_line line = { .used = 0 };
 
         line.used = log_start_line(line.text, sizeof(line.text), priority);
         log_append(&line, message);

@@ -16,14 +16,14 @@
 #define LINE_MOST 2048u
 #define CREDENTIAL "credential:"
 
-struct place { /* the line that is being read, for error texts */
+struct key_line { /* the line that is being read, for error texts */
         const char *file;
         unsigned line;
         char *error;
         size_t size;
 };
 
-static int place_complain(const struct place *place, const char *what) {
+static int place_complain(const struct key_line *place, const char *what) {
         snprintf(place->error, place->size, "%s:%u: %s", place->file, place->line, what);
         return -EINVAL;
 }
@@ -102,7 +102,7 @@ static bool read_until(const char *text, struct key *key) {
         return key->until > 0;
 }
 
-static int read_words(char *line, const struct place *place, struct key *key) {
+static int read_words(char *line, const struct key_line *place, struct key *key) {
         char *rest = NULL, *word = strtok_r(line, " \t", &rest);
         bool uids = false;
 
@@ -125,7 +125,7 @@ static int read_words(char *line, const struct place *place, struct key *key) {
         return 0;
 }
 
-static int read_line(char *line, const struct place *place, struct keys *keys) {
+static int read_line(char *line, const struct key_line *place, struct keys *keys) {
         line += strspn(line, " \t");
         if (line[0] == '\0' || line[0] == '#')
                 return 0;
@@ -143,7 +143,7 @@ static int read_line(char *line, const struct place *place, struct keys *keys) {
 
 int keys_parse(const char *text, size_t length, const char *file, struct keys *ret, char *error,
                size_t size) {
-        struct place place = { .file = file, .error = error, .size = size };
+        struct key_line place = { .file = file, .error = error, .size = size };
         char line[LINE_MOST];
         int r = 0;
 

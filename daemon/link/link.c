@@ -781,7 +781,7 @@ static void links_take(struct links *links, int sock, struct tls *tls,
 }
 
 static void listener_on_ready(void *data, int fd, unsigned events) {
-        struct listener *listener = data;
+        struct link_listener *listener = data;
         struct sockaddr_storage address = { .ss_family = AF_UNIX };
         int sock = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
@@ -820,11 +820,11 @@ static int links_open_door(struct links *links) {
 }
 
 int links_accept_on(struct links *links, int fd) {
-        struct listener *listener = calloc(1, sizeof(*listener));
+        struct link_listener *listener = calloc(1, sizeof(*listener));
 
         if (listener == NULL)
                 return -ENOMEM;
-        *listener = (struct listener){ .links = links, .fd = fd };
+        *listener = (struct link_listener){ .links = links, .fd = fd };
         int r = loop_io_new(links->config.loop, fd, LOOP_READ, listener_on_ready, listener, &listener->io);
         if (r < 0) {
                 free(listener);
@@ -936,7 +936,7 @@ int links_new(const struct links_config *config, struct links **ret) {
 }
 
 struct links *links_free(struct links *links) {
-        struct listener *listener, *next_listener;
+        struct link_listener *listener, *next_listener;
         struct peer *peer, *next_peer;
 
         if (links == NULL)

@@ -42,7 +42,7 @@ struct peer {
         struct pulse pulse;
 };
 
-struct listener { /* a listening Unix socket */
+struct link_listener { /* a listening Unix socket */
         struct list link;
         struct links *links;
         int fd;

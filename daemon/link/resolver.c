@@ -12,14 +12,14 @@
 
 #include "base/thread.h"
 
-struct answer {
+struct resolution {
         int r;
         struct sockaddr_storage address;
         socklen_t length;
         char error[512];
 };
 
-_Static_assert(sizeof(struct answer) <= PIPE_BUF, "written in one piece");
+_Static_assert(sizeof(struct resolution) <= PIPE_BUF, "written in one piece");
 
 struct question { /* the thread owns it */
         struct address address;
@@ -35,7 +35,7 @@ struct resolver {
 
 static void *resolver_run(void *data) {
         struct question *question = data;
-        struct answer answer = { 0 };
+        struct resolution answer = { 0 };
 
         answer.r = address_look_up(&question->address, &answer.address, &answer.length, answer.error,
                                    sizeof(answer.error));
@@ -47,10 +47,10 @@ static void *resolver_run(void *data) {
 
 static void resolver_on_answer(void *data, int fd, unsigned events) {
         struct resolver *resolver = data;
-        struct answer answer;
+        struct resolution answer;
 
         if (read(fd, &answer, sizeof(answer)) != sizeof(answer))
-                answer = (struct answer){ .r = -EIO, .error = "the name service cannot be asked" };
+                answer = (struct resolution){ .r = -EIO, .error = "the name service cannot be asked" };
         loop_io_set(resolver->io, 0);
         resolver->fn(resolver->data, answer.r, &answer.address, answer.length, answer.error);
 }

@@ -26,7 +26,7 @@
 #define BATCH_SHARE 4u      /* the fds of one batch are at most this part of the process' limit */
 #define OBJECTS 16384u      /* bytes for a session, its timers, what waits there, and what the kernel keeps */
 
-struct packet { /* a packet that waits to be sent */
+struct unsent { /* a packet that waits to be sent */
         struct list link;
         struct charge charge, fd_charge;
         int fds[FRAME_FDS_MAX];
@@ -83,7 +83,7 @@ int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions
         return -ENOMEM;
 }
 
-static void packet_free(struct packet *packet) {
+static void packet_free(struct unsent *packet) {
         if (packet == NULL)
                 return;
         list_remove(&packet->link);
@@ -95,7 +95,7 @@ static void packet_free(struct packet *packet) {
 }
 
 static void conn_free(struct conn *conn) {
-        struct packet *packet, *spare;
+        struct unsent *packet, *spare;
 
         if (conn == NULL)
                 return;
@@ -182,7 +182,7 @@ static void conn_fail(struct conn *conn, int error) {
         session_closed(conn->session);
 }
 
-static int packet_charge(const struct conn *conn, struct packet *packet, size_t size, unsigned n_fds,
+static int packet_charge(const struct conn *conn, struct unsent *packet, size_t size, unsigned n_fds,
                          struct refusal *refusal) {
         struct users *users = conn->conns->users;
         int r = charge_take(&packet->charge, users, conn->peer.uid, ACCOUNT_OWN, sizeof(*packet) + size,
@@ -193,7 +193,7 @@ static int packet_charge(const struct conn *conn, struct packet *packet, size_t 
         return r;
 }
 
-static int packet_keep_fds(struct packet *packet, const int *fds, unsigned n_fds) {
+static int packet_keep_fds(struct unsent *packet, const int *fds, unsigned n_fds) {
         while (packet->n_fds < n_fds) {
                 int fd = fcntl(fds[packet->n_fds], F_DUPFD_CLOEXEC, 0);
 
@@ -205,7 +205,7 @@ static int packet_keep_fds(struct packet *packet, const int *fds, unsigned n_fds
 }
 
 static void conn_enqueue(struct conn *conn, const void *frame, size_t size, const int *fds, unsigned n_fds) {
-        struct packet *packet;
+        struct unsent *packet;
         struct refusal refusal;
 
         if (conn->queued + size > CONN_QUEUE_MAX) {
@@ -253,7 +253,7 @@ static void conn_transmit(void *link, const void *frame, size_t size, const int 
 
 static void conn_flush(struct conn *conn) {
         while (!list_empty(&conn->queue)) {
-                struct packet *packet = list_entry(conn->queue.next, struct packet, link);
+                struct unsent *packet = list_entry(conn->queue.next, struct unsent, link);
                 int r = fdpass_send(conn->sock, packet->data, packet->size, packet->fds, packet->n_fds);
 
                 if (r == -EAGAIN)

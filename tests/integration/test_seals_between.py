@@ -86,7 +86,8 @@ def test_a_refusal_outlives_the_daemon(hosts, peers, processes):  # noqa: F811
     ranks[1].staging().close()
     given.map[5000:5032] = pattern(0, 5000)
     between.change(pattern(0, 5000), otherwise(pattern(0, 5000)))
-    requests = [each.operation("BROADCAST", root=0, bytes=BYTES, input=0, output=0, sealed=True) for each in ranks]
+    requests = [each.operation("BROADCAST", bytes=BYTES, root=0, input=0, output=0, sealed=True)
+                for each in ranks]
     ranks[0].expect("OPERATION_DONE", requests[0])
     refused(ranks[1].refusal(requests[1]).text, "broadcast")
     given.close()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls between files have few and short cycles, and a static function's name leads to its file."""
 import pathlib
+import re
 
 import pytest
 
@@ -54,6 +55,33 @@ def test_cycles_of_files_are_short(tree, part):
 def test_folders_have_no_cycles(tree):
     cycles = tree.folder_cycles()
     assert sum(map(len, cycles)) <= FOLDERS_IN_CYCLES, cycles
+
+
+STRUCT = re.compile(r"^(?:static )?(?:const )?struct (\w+) \{", re.M)
+
+
+def structs(tree, program):
+    """{tag: {files}} of the structs of a program, with those that it shares with others."""
+    found = {}
+    for top in (program, "proto"):
+        for path in sorted((tree / top).rglob("*.[ch]")):
+            for tag in STRUCT.findall(path.read_text()):
+                found.setdefault(tag, set()).add(str(path.relative_to(tree)))
+    return found
+
+
+def test_a_tag_twice_is_found(tmp_path):
+    tree_of(tmp_path, {"daemon/job/a.c": "struct slot {\n};\n",
+                       "daemon/b.h": "struct slot {\n};\nstruct line {\n};\n"})
+    assert structs(tmp_path, "daemon") == {"slot": {"daemon/job/a.c", "daemon/b.h"}, "line": {"daemon/b.h"}}
+
+
+@pytest.mark.parametrize("program", ["daemon", "client/lib", "client/cli"])
+def test_a_struct_has_its_name_alone(program):
+    """Within a program a struct's tag has one meaning."""
+    found = structs(TREE, program)
+    assert len(found) > 20
+    assert not {tag: files for tag, files in found.items() if len(files) > 1}
 
 
 def test_few_calls_go_up(tree):

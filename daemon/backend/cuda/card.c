@@ -11,14 +11,14 @@
 #include "backend/cuda/launch.h"
 #include "base/clock.h"
 
-struct report {
+struct card_report {
         const struct cuda *cuda;
         const char *device;
         char *error;
         size_t size;
 };
 
-static int report_failed(const struct report *report, const char *what, cuda_result result) {
+static int report_failed(const struct card_report *report, const char *what, cuda_result result) {
         char name[64];
 
         snprintf(report->error, report->size, "cuda:%s: %s: %s", report->device, what,
@@ -26,14 +26,14 @@ static int report_failed(const struct report *report, const char *what, cuda_res
         return -ENODEV;
 }
 
-static int report_refused(const struct report *report, const char *why) {
+static int report_refused(const struct card_report *report, const char *why) {
         snprintf(report->error, report->size, "cuda:%s: %s", report->device, why);
         return -ENOTSUP;
 }
 
 /* Whether GPU number `ordinal` is the device. A number is compared as text, so that "00" and "+1" are
  * none. */
-static bool card_is(struct card *card, const struct report *report, int ordinal, cuda_result *ret) {
+static bool card_is(struct card *card, const struct card_report *report, int ordinal, cuda_result *ret) {
         char number[16];
         struct cuda_uuid uuid;
 
@@ -47,7 +47,7 @@ static bool card_is(struct card *card, const struct report *report, int ordinal,
         return strcmp(report->device, number) == 0 || strcmp(report->device, card->uuid) == 0;
 }
 
-static int card_find(struct card *card, const struct report *report) {
+static int card_find(struct card *card, const struct card_report *report) {
         char uuids[512] = "";
         int n = 0;
         cuda_result r = card->cuda.device_count(&n);
@@ -72,7 +72,7 @@ static int card_attribute(struct card *card, unsigned attribute) {
         return value;
 }
 
-static int card_describe(struct card *card, const struct report *report) {
+static int card_describe(struct card *card, const struct card_report *report) {
         int mode = card_attribute(card, CUDA_DEVICE_COMPUTE_MODE),
             major = card_attribute(card, CUDA_DEVICE_MAJOR);
         cuda_result r = card->cuda.device_name(card->name, sizeof(card->name), card->device);
@@ -99,7 +99,7 @@ static int card_describe(struct card *card, const struct report *report) {
         return 0;
 }
 
-static int card_load(struct card *card, const struct report *report) {
+static int card_load(struct card *card, const struct card_report *report) {
         cuda_module module;
         cuda_result r = card->cuda.module_load(&module, grid_image);
 
@@ -108,7 +108,7 @@ static int card_load(struct card *card, const struct report *report) {
         return r == CUDA_OK ? 0 : report_failed(report, "the kernels cannot be loaded", r);
 }
 
-static int card_start(struct card *card, const struct report *report) {
+static int card_start(struct card *card, const struct card_report *report) {
         const struct cuda_properties properties = {
                 .type = CUDA_ALLOCATION_PINNED,
                 .handle_types = CUDA_HANDLE_FD,
@@ -129,7 +129,7 @@ static int card_start(struct card *card, const struct report *report) {
 }
 
 int card_open(struct card *card, const char *device, const char *library, char *error, size_t size) {
-        struct report report = { &card->cuda, device, error, size };
+        struct card_report report = { &card->cuda, device, error, size };
         int r;
 
         *card = (struct card){ .opened = clock_now() };

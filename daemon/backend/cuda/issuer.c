@@ -29,10 +29,10 @@
 _Static_assert(RESULT_WORDS <= GRID_SCRATCH_WORDS,
                "what has room for its results has some in the scratch memory");
 
-struct errand {           /* a task */
-        struct list link; /* in lane->waiting (a user's first errand), slot->errands or issuer->done */
-        struct errand *behind,
-                *last; /* next errand of the user in the lane; the user's last one (valid in the first) */
+struct issue {            /* a task */
+        struct list link; /* in lane->waiting (a user's first issue), slot->issues or issuer->done */
+        struct issue *behind,
+                *last; /* next issue of the user in the lane; the user's last one (valid in the first) */
         uint64_t id, user, first;
         bool own; /* its memory is not the room of its description */
         bool cancelled;
@@ -43,20 +43,20 @@ struct errand {           /* a task */
         uint64_t address[];
 };
 
-struct slot {
+struct issuer_slot {
         cuda_event event;
         uint64_t *results; /* host memory that the GPU writes */
         cuda_address device_results;
-        struct list errands; /* tasks of the launch; empty: none is under way */
+        struct list issues; /* tasks of the launch; empty: none is under way */
         struct launch launch;
         uint64_t since;
 };
 
-struct lane {
+struct issuer_lane {
         cuda_stream stream;
         cuda_address scratch;
-        struct list waiting; /* the first errand of each user that has errands */
-        struct slot slot[SLOTS];
+        struct list waiting; /* the first issue of each user that has issues */
+        struct issuer_slot slot[SLOTS];
         unsigned first, n; /* the first slot under way, and the number of them */
 };
 
@@ -71,28 +71,28 @@ struct issuer {
         uint64_t *results;
         struct list done;
         char failed[256]; /* why the GPU has failed; "" if it has not */
-        struct lane lane[LANES];
+        struct issuer_lane lane[LANES];
 };
 
 /* ---- tasks ---- */
 
 size_t issuer_room(const struct backend_task *task) {
-        return sizeof(struct errand) + (task->n_inputs + task->n_outputs + GRID_WORDS(task->n_inputs)) * 8;
+        return sizeof(struct issue) + (task->n_inputs + task->n_outputs + GRID_WORDS(task->n_inputs)) * 8;
 }
 
-static void errand_place(uint64_t *to, const struct backend_range *ranges, unsigned n, uint64_t skip) {
+static void issue_place(uint64_t *to, const struct backend_range *ranges, unsigned n, uint64_t skip) {
         for (unsigned i = 0; i < n; i++)
                 to[i] = vmm_of(ranges[i].memory)->address + ranges[i].offset + skip;
 }
 
-static struct errand *errand_new(const struct backend_task *task) {
-        struct errand *errand = task->room != NULL ? task->room : malloc(issuer_room(task));
+static struct issue *issue_new(const struct backend_task *task) {
+        struct issue *issue = task->room != NULL ? task->room : malloc(issuer_room(task));
         uint64_t skip = task->first * dtype_size(task->dtype), *outputs;
 
-        if (errand == NULL)
+        if (issue == NULL)
                 return NULL;
-        outputs = errand->address + task->n_inputs;
-        *errand = (struct errand){
+        outputs = issue->address + task->n_inputs;
+        *issue = (struct issue){
                 .id = task->id,
                 .user = task->user,
                 .first = task->first,
@@ -106,20 +106,20 @@ static struct errand *errand_new(const struct backend_task *task) {
                           .elements = task->elements,
                           .n_inputs = task->n_inputs,
                           .n_outputs = task->n_outputs,
-                          .inputs = errand->address,
+                          .inputs = issue->address,
                           .outputs = outputs,
                           .statistics = task->statistics,
                           .find = task->find },
         };
-        list_init(&errand->link);
-        errand_place(errand->address, task->inputs, task->n_inputs, skip);
-        errand_place(outputs, task->outputs, task->n_outputs, skip);
-        errand->statistics = task->statistics && !task->find && launch_result_words(&errand->part) > 0;
-        memset(errand->words, 0, GRID_WORDS(task->n_inputs) * sizeof(uint64_t));
-        return errand;
+        list_init(&issue->link);
+        issue_place(issue->address, task->inputs, task->n_inputs, skip);
+        issue_place(outputs, task->outputs, task->n_outputs, skip);
+        issue->statistics = task->statistics && !task->find && launch_result_words(&issue->part) > 0;
+        memset(issue->words, 0, GRID_WORDS(task->n_inputs) * sizeof(uint64_t));
+        return issue;
 }
 
-static bool errand_is_valid(const struct backend_task *task) {
+static bool issue_is_valid(const struct backend_task *task) {
         const struct launch_part part = { .dtype = task->dtype,
                                           .reduce = task->reduce,
                                           .divisor = task->divisor,
@@ -132,24 +132,24 @@ static bool errand_is_valid(const struct backend_task *task) {
         return task->seal == NULL && task->first <= LIMIT_ARENA && launch_kernel(&part) >= 0;
 }
 
-/* Adds an errand behind those of its user in the lane, so that tasks of one turn stay in their order. */
-static void lane_add(struct lane *lane, struct errand *errand) {
-        struct errand *first;
+/* Adds an issue behind those of its user in the lane, so that tasks of one turn stay in their order. */
+static void lane_add(struct issuer_lane *lane, struct issue *issue) {
+        struct issue *first;
 
-        errand->last = errand;
+        issue->last = issue;
         list_for_each(first, &lane->waiting, link)
-                if (first->user == errand->user) {
-                        first->last->behind = errand;
-                        first->last = errand;
+                if (first->user == issue->user) {
+                        first->last->behind = issue;
+                        first->last = issue;
                         return;
                 }
-        list_append(&lane->waiting, &errand->link);
+        list_append(&lane->waiting, &issue->link);
 }
 
-/* Takes the first errand of a user out of the lane. The user's next errand comes into the list before
+/* Takes the first issue of a user out of the lane. The user's next issue comes into the list before
  * `at`. */
-static void lane_drop_first(struct errand *first, struct list *at) {
-        struct errand *successor = first->behind;
+static void lane_drop_first(struct issue *first, struct list *at) {
+        struct issue *successor = first->behind;
 
         if (successor != NULL) {
                 successor->last = first->last;
@@ -159,14 +159,14 @@ static void lane_drop_first(struct errand *first, struct list *at) {
         first->behind = NULL;
 }
 
-static struct errand *lane_find(struct lane *lane, uint64_t id, struct errand **ret_first,
-                                struct errand **ret_before) {
-        struct errand *first;
+static struct issue *lane_find(struct issuer_lane *lane, uint64_t id, struct issue **ret_first,
+                               struct issue **ret_before) {
+        struct issue *first;
 
         list_for_each(first, &lane->waiting, link) {
                 *ret_first = first;
                 *ret_before = NULL;
-                for (struct errand *at = first; at != NULL; at = at->behind) {
+                for (struct issue *at = first; at != NULL; at = at->behind) {
                         if (at->id == id)
                                 return at;
                         *ret_before = at;
@@ -175,87 +175,87 @@ static struct errand *lane_find(struct lane *lane, uint64_t id, struct errand **
         return NULL;
 }
 
-/* Takes an errand out of the lane. NULL if it does not wait there. */
-static struct errand *lane_take_out(struct lane *lane, uint64_t id) {
-        struct errand *first, *before, *errand = lane_find(lane, id, &first, &before);
+/* Takes an issue out of the lane. NULL if it does not wait there. */
+static struct issue *lane_take_out(struct issuer_lane *lane, uint64_t id) {
+        struct issue *first, *before, *issue = lane_find(lane, id, &first, &before);
 
-        if (errand == NULL || before == NULL) {
-                if (errand != NULL)
-                        lane_drop_first(errand, &errand->link);
-                return errand;
+        if (issue == NULL || before == NULL) {
+                if (issue != NULL)
+                        lane_drop_first(issue, &issue->link);
+                return issue;
         }
-        before->behind = errand->behind;
-        if (first->last == errand)
+        before->behind = issue->behind;
+        if (first->last == issue)
                 first->last = before;
-        errand->behind = NULL;
-        return errand;
+        issue->behind = NULL;
+        return issue;
 }
 
 int issuer_submit(struct issuer *issuer, const struct backend_task *task) {
-        struct errand *errand = errand_is_valid(task) ? errand_new(task) : NULL;
+        struct issue *issue = issue_is_valid(task) ? issue_new(task) : NULL;
 
-        if (errand == NULL)
-                return errand_is_valid(task) ? -ENOMEM : -EINVAL;
+        if (issue == NULL)
+                return issue_is_valid(task) ? -ENOMEM : -EINVAL;
         pthread_mutex_lock(&issuer->lock);
-        lane_add(&issuer->lane[task->turn % LANES], errand);
+        lane_add(&issuer->lane[task->turn % LANES], issue);
         pthread_cond_signal(&issuer->work);
         pthread_mutex_unlock(&issuer->lock);
         return 0;
 }
 
 /* `lock` is held. */
-static void issuer_end(struct issuer *issuer, struct errand *errand) {
-        list_remove(&errand->link);
-        list_append(&issuer->done, &errand->link);
+static void issuer_end(struct issuer *issuer, struct issue *issue) {
+        list_remove(&issue->link);
+        list_append(&issuer->done, &issue->link);
         eventfd_write(issuer->wake, 1);
 }
 
 void issuer_cancel(struct issuer *issuer, uint64_t id) {
         pthread_mutex_lock(&issuer->lock);
         for (unsigned l = 0; l < LANES; l++) {
-                struct errand *errand = lane_take_out(&issuer->lane[l], id);
-                if (errand != NULL) {
-                        errand->cancelled = true;
-                        issuer_end(issuer, errand);
+                struct issue *issue = lane_take_out(&issuer->lane[l], id);
+                if (issue != NULL) {
+                        issue->cancelled = true;
+                        issuer_end(issuer, issue);
                 }
         }
         pthread_mutex_unlock(&issuer->lock);
 }
 
-static void errand_deliver(struct errand *errand, backend_done_fn done, void *owner) {
-        uint64_t found = errand->find && !errand->cancelled ? errand->words[0] : BACKEND_NOWHERE;
+static void issue_deliver(struct issue *issue, backend_done_fn done, void *owner) {
+        uint64_t found = issue->find && !issue->cancelled ? issue->words[0] : BACKEND_NOWHERE;
         struct backend_result result = {
-                .id = errand->id,
-                .cancelled = errand->cancelled,
-                .n_inputs = errand->n_inputs,
-                .found = found == BACKEND_NOWHERE ? BACKEND_NOWHERE : errand->first + found,
+                .id = issue->id,
+                .cancelled = issue->cancelled,
+                .n_inputs = issue->n_inputs,
+                .found = found == BACKEND_NOWHERE ? BACKEND_NOWHERE : issue->first + found,
         };
-        bool own = errand->own;
+        bool own = issue->own;
 
-        if (!errand->statistics)
-                memset(errand->words, 0, GRID_WORDS(errand->n_inputs) * sizeof(uint64_t));
-        memcpy(&result.sum_squares, errand->words, sizeof(double));
-        result.input_sum_squares = (const double *)(const void *)(errand->words + 1);
-        result.input_nonfinite = errand->words + 1 + errand->n_inputs;
+        if (!issue->statistics)
+                memset(issue->words, 0, GRID_WORDS(issue->n_inputs) * sizeof(uint64_t));
+        memcpy(&result.sum_squares, issue->words, sizeof(double));
+        result.input_sum_squares = (const double *)(const void *)(issue->words + 1);
+        result.input_nonfinite = issue->words + 1 + issue->n_inputs;
         done(owner, &result);
         if (own)
-                free(errand);
+                free(issue);
 }
 
 int issuer_deliver(struct issuer *issuer, backend_done_fn done, void *owner, char *error, size_t size) {
         for (;;) {
                 pthread_mutex_lock(&issuer->lock);
-                struct errand *errand =
-                        list_empty(&issuer->done) ? NULL : list_entry(issuer->done.next, struct errand, link);
-                if (errand != NULL)
-                        list_remove(&errand->link);
-                int r = errand == NULL && issuer->failed[0] != '\0' ? -EIO : 0;
+                struct issue *issue =
+                        list_empty(&issuer->done) ? NULL : list_entry(issuer->done.next, struct issue, link);
+                if (issue != NULL)
+                        list_remove(&issue->link);
+                int r = issue == NULL && issuer->failed[0] != '\0' ? -EIO : 0;
                 if (r < 0)
                         snprintf(error, size, "%s", issuer->failed);
                 pthread_mutex_unlock(&issuer->lock);
-                if (errand == NULL)
+                if (issue == NULL)
                         return r;
-                errand_deliver(errand, done, owner);
+                issue_deliver(issue, done, owner);
         }
 }
 
@@ -273,24 +273,24 @@ static void issuer_fail(struct issuer *issuer, const char *what, cuda_result res
 
 /* Gathers as many of the lane's tasks as go into one launch, of one user after the other. False if there are
  * none, or no slot is free. */
-static bool lane_gather(struct lane *lane, struct slot *slot) {
+static bool lane_gather(struct issuer_lane *lane, struct issuer_slot *slot) {
         struct launch *launch = &slot->launch;
 
         if (lane->n == SLOTS || list_empty(&lane->waiting))
                 return false;
         while (!list_empty(&lane->waiting)) {
-                struct errand *errand = list_entry(lane->waiting.next, struct errand, link);
-                if (list_empty(&slot->errands))
-                        launch_init(launch, (unsigned)launch_kernel(&errand->part));
-                if (!launch_add(launch, &errand->part, GRID_SCRATCH_WORDS, RESULT_WORDS))
+                struct issue *issue = list_entry(lane->waiting.next, struct issue, link);
+                if (list_empty(&slot->issues))
+                        launch_init(launch, (unsigned)launch_kernel(&issue->part));
+                if (!launch_add(launch, &issue->part, GRID_SCRATCH_WORDS, RESULT_WORDS))
                         break;
-                lane_drop_first(errand, &lane->waiting);
-                list_append(&slot->errands, &errand->link);
+                lane_drop_first(issue, &lane->waiting);
+                list_append(&slot->issues, &issue->link);
         }
         return true;
 }
 
-static cuda_result lane_launch(const struct card *card, struct lane *lane, struct slot *slot) {
+static cuda_result lane_launch(const struct card *card, struct issuer_lane *lane, struct issuer_slot *slot) {
         struct launch *launch = &slot->launch;
         void *parameters[] = { &launch->grid };
 
@@ -303,8 +303,8 @@ static cuda_result lane_launch(const struct card *card, struct lane *lane, struc
         return r == CUDA_OK ? card->cuda.event_record(slot->event, lane->stream) : r;
 }
 
-static bool issuer_launch(struct issuer *issuer, struct lane *lane) {
-        struct slot *slot = &lane->slot[(lane->first + lane->n) % SLOTS];
+static bool issuer_launch(struct issuer *issuer, struct issuer_lane *lane) {
+        struct issuer_slot *slot = &lane->slot[(lane->first + lane->n) % SLOTS];
 
         if (!lane_gather(lane, slot))
                 return false;
@@ -318,21 +318,21 @@ static bool issuer_launch(struct issuer *issuer, struct lane *lane) {
         return true;
 }
 
-static void slot_end(struct issuer *issuer, struct slot *slot) {
+static void slot_end(struct issuer *issuer, struct issuer_slot *slot) {
         unsigned p = 0;
 
-        while (!list_empty(&slot->errands)) {
-                struct errand *errand = list_entry(slot->errands.next, struct errand, link);
+        while (!list_empty(&slot->issues)) {
+                struct issue *issue = list_entry(slot->issues.next, struct issue, link);
                 const struct grid_part *part = &slot->launch.grid.part[p++];
-                memcpy(errand->words, slot->results + part->result,
-                       launch_result_words(&errand->part) * sizeof(uint64_t));
-                issuer_end(issuer, errand);
+                memcpy(issue->words, slot->results + part->result,
+                       launch_result_words(&issue->part) * sizeof(uint64_t));
+                issuer_end(issuer, issue);
         }
 }
 
 /* Ends the lane's oldest launch if the GPU has done it. Returns whether it has. */
-static bool issuer_look(struct issuer *issuer, struct lane *lane) {
-        struct slot *slot = &lane->slot[lane->first];
+static bool issuer_look(struct issuer *issuer, struct issuer_lane *lane) {
+        struct issuer_slot *slot = &lane->slot[lane->first];
 
         if (lane->n == 0)
                 return false;
@@ -401,7 +401,7 @@ static void *issuer_main(void *data) {
 
 /* ---- opening and closing ---- */
 
-static cuda_result lane_open(struct issuer *issuer, struct lane *lane, cuda_address results,
+static cuda_result lane_open(struct issuer *issuer, struct issuer_lane *lane, cuda_address results,
                              unsigned number) {
         const struct cuda *cuda = &issuer->card->cuda;
         cuda_result r = cuda->stream_new(&lane->stream, CUDA_STREAM_NON_BLOCKING, 0);
@@ -413,7 +413,7 @@ static cuda_result lane_open(struct issuer *issuer, struct lane *lane, cuda_addr
         if (r == CUDA_OK)
                 r = cuda->stream_wait(lane->stream);
         for (unsigned s = 0; s < SLOTS && r == CUDA_OK; s++) {
-                struct slot *slot = &lane->slot[s];
+                struct issuer_slot *slot = &lane->slot[s];
                 uint64_t at = ((uint64_t)number * SLOTS + s) * RESULT_WORDS;
                 slot->results = issuer->results + at;
                 slot->device_results = results + at * sizeof(uint64_t);
@@ -441,7 +441,7 @@ static void issuer_release(struct issuer *issuer) {
         const struct cuda *cuda = &issuer->card->cuda;
 
         for (unsigned l = 0; l < LANES; l++) {
-                struct lane *lane = &issuer->lane[l];
+                struct issuer_lane *lane = &issuer->lane[l];
                 for (unsigned s = 0; s < SLOTS; s++)
                         if (lane->slot[s].event != NULL)
                                 cuda->event_free(lane->slot[s].event);
@@ -469,7 +469,7 @@ static void issuer_init(struct issuer *issuer) {
         for (unsigned l = 0; l < LANES; l++) {
                 list_init(&issuer->lane[l].waiting);
                 for (unsigned s = 0; s < SLOTS; s++)
-                        list_init(&issuer->lane[l].slot[s].errands);
+                        list_init(&issuer->lane[l].slot[s].issues);
         }
 }
 

@@ -32,14 +32,14 @@ uint64_t kernel_seal_traffic(const struct backend_task *description) {
         return description->elements * (BYTE_COST * kernel_seal_piece(description->seal) + PIECE_COST);
 }
 
-struct piece {
+struct seal_piece {
         uint64_t at, bytes; /* within the range */
 };
 
-static struct piece kernel_seal_place(const struct backend_seal *seal, uint64_t piece) {
+static struct seal_piece kernel_seal_place(const struct backend_seal *seal, uint64_t piece) {
         uint64_t each = seal_pieces(seal->part), at = piece % each * SEAL_PIECE, left = seal->part - at;
 
-        return (struct piece){ piece / each * seal->part + at, left < SEAL_PIECE ? left : SEAL_PIECE };
+        return (struct seal_piece){ piece / each * seal->part + at, left < SEAL_PIECE ? left : SEAL_PIECE };
 }
 
 /* Returns the seal of a piece; all zero, which is no seal, if none can be made. */
@@ -57,7 +57,7 @@ static struct sha256 kernel_seal_of(const struct backend_seal *seal, uint64_t pi
 /* Copies pieces, and seals the copies: other processes may write to the input meanwhile. */
 void kernel_seal_make(const struct kernel_slice *slice) {
         for (uint64_t i = slice->first; i < slice->first + slice->elements; i++) {
-                struct piece piece = kernel_seal_place(slice->seal, i);
+                struct seal_piece piece = kernel_seal_place(slice->seal, i);
                 unsigned char *copy = slice->outputs[1] + piece.at;
 
                 memcpy(copy, slice->inputs[0] + piece.at, piece.bytes);
@@ -68,7 +68,7 @@ void kernel_seal_make(const struct kernel_slice *slice) {
 
 void kernel_seal_check(const struct kernel_slice *slice) {
         for (uint64_t i = slice->first; i < slice->first + slice->elements; i++) {
-                struct piece piece = kernel_seal_place(slice->seal, i);
+                struct seal_piece piece = kernel_seal_place(slice->seal, i);
                 struct sha256 made = kernel_seal_of(slice->seal, i, slice->inputs[0] + piece.at, piece.bytes);
                 struct sha256 shown;
 

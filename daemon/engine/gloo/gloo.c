@@ -46,7 +46,7 @@ _Static_assert(ENGINE_VALUES == ERRAND_VALUES && GLOO_NODES == ERRAND_NODES && E
 
 extern char **environ;
 
-struct memory {
+struct gloo_memory {
         struct list link;
         uint64_t id, bytes;
         unsigned char *address; /* the daemon's mapping */
@@ -60,7 +60,7 @@ struct tail {
         uint32_t bytes;
 };
 
-struct packet {
+struct gloo_packet {
         struct list link;
         int fd; /* sent along, and closed with the packet; -1 if none */
         size_t size;
@@ -126,7 +126,7 @@ static void gloo_comm_set_state(struct gloo_comm *comm, enum comm_state state) {
 
 /* ---- to the helper ---- */
 
-static void packet_drop(struct packet *packet) {
+static void packet_drop(struct gloo_packet *packet) {
         list_remove(&packet->link);
         if (packet->fd >= 0)
                 close(packet->fd);
@@ -134,7 +134,7 @@ static void packet_drop(struct packet *packet) {
 }
 
 /* Sends a packet. 0 or a negative errno. */
-static int packet_go(int sock, const struct packet *packet) {
+static int packet_go(int sock, const struct gloo_packet *packet) {
         union {
                 char bytes[CMSG_SPACE(sizeof(int))];
                 struct cmsghdr align;
@@ -164,7 +164,7 @@ static void comm_watch(struct gloo_comm *comm) {
 
 static void comm_flush(struct gloo_comm *comm) {
         while (comm->sock >= 0 && !list_empty(&comm->queue)) {
-                struct packet *packet = list_entry(comm->queue.next, struct packet, link);
+                struct gloo_packet *packet = list_entry(comm->queue.next, struct gloo_packet, link);
                 int r = packet_go(comm->sock, packet);
 
                 if (r == -EINTR)
@@ -179,7 +179,7 @@ static void comm_flush(struct gloo_comm *comm) {
 
 static int comm_say(struct gloo_comm *comm, const struct errand *errand, const void *more, size_t more_bytes,
                     int fd) {
-        struct packet *packet;
+        struct gloo_packet *packet;
         int copy = -1;
 
         if (comm->queued == QUEUE)
@@ -205,7 +205,7 @@ static int comm_say(struct gloo_comm *comm, const struct errand *errand, const v
         return 0;
 }
 
-static int comm_say_memory(struct gloo_comm *comm, const struct memory *memory) {
+static int comm_say_memory(struct gloo_comm *comm, const struct gloo_memory *memory) {
         struct errand errand = { .kind = ERRAND_MEMORY,
                                  .memory = memory->id,
                                  .memory_of = { .bytes = memory->bytes } };
@@ -271,7 +271,7 @@ static void comm_close_socket(struct gloo_comm *comm) {
 
 static void comm_free(struct gloo_comm *comm) {
         while (!list_empty(&comm->queue))
-                packet_drop(list_entry(comm->queue.next, struct packet, link));
+                packet_drop(list_entry(comm->queue.next, struct gloo_packet, link));
         comm_close_socket(comm);
         if (comm->pidfd >= 0)
                 close(comm->pidfd);
@@ -590,12 +590,12 @@ static pid_t gloo_silent(struct engine *engine, uint64_t id, uint64_t *ret_since
 
 static int gloo_share(struct engine *engine, uint64_t id, const struct engine_memory *what) {
         struct gloo *gloo = gloo_of(engine);
-        struct memory *memory = calloc(1, sizeof(*memory));
+        struct gloo_memory *memory = calloc(1, sizeof(*memory));
         struct gloo_comm *comm;
 
         if (memory == NULL)
                 return -ENOMEM;
-        *memory = (struct memory){ .id = id, .bytes = what->bytes, .address = what->address };
+        *memory = (struct gloo_memory){ .id = id, .bytes = what->bytes, .address = what->address };
         memory->fd = fcntl(what->fd, F_DUPFD_CLOEXEC, 0);
         if (memory->fd < 0) {
                 free(memory);
@@ -611,7 +611,7 @@ static int gloo_share(struct engine *engine, uint64_t id, const struct engine_me
 static bool gloo_unshare(struct engine *engine, uint64_t id) {
         struct gloo *gloo = gloo_of(engine);
         struct errand errand = { .kind = ERRAND_FORGET, .memory = id };
-        struct memory *memory, *spare;
+        struct gloo_memory *memory, *spare;
         struct gloo_comm *comm;
 
         list_for_each_safe(memory, spare, &gloo->memories, link) {
@@ -636,7 +636,7 @@ static int comm_begin_helper(struct gloo_comm *comm) {
                                             .n_streams = comm->n_streams,
                                             .silence = gloo->config.silence,
                                             .timeout = gloo->config.timeout } };
-        struct memory *memory;
+        struct gloo_memory *memory;
         int r;
 
         comm->heard = clock_now();
@@ -706,8 +706,8 @@ static int gloo_learn(struct engine *engine, uint64_t id, uint32_t rank, const v
         return comm->state == BUILDING ? comm_say(comm, &errand, table, bytes, -1) : 0;
 }
 
-static const struct memory *shared_memory(const struct gloo *gloo, uint64_t id) {
-        const struct memory *memory;
+static const struct gloo_memory *shared_memory(const struct gloo *gloo, uint64_t id) {
+        const struct gloo_memory *memory;
 
         list_for_each(memory, &gloo->memories, link)
                 if (memory->id == id)
@@ -718,7 +718,8 @@ static const struct memory *shared_memory(const struct gloo *gloo, uint64_t id) 
 /* Copies the tail into the memory that the helper shares, and notes where the end of the output will be. */
 static int gloo_put_tail(struct gloo_comm *comm, const struct engine_launch *launch) {
         const struct engine_piece *piece = &launch->piece;
-        const struct memory *memory = piece->tail_bytes > 0 ? shared_memory(comm->gloo, piece->memory) : NULL;
+        const struct gloo_memory *memory =
+                piece->tail_bytes > 0 ? shared_memory(comm->gloo, piece->memory) : NULL;
         struct tail *tail = &comm->tail[launch->lane][launch->sequence % ENGINE_WINDOW];
         uint64_t end = piece->elements * dtype_size(piece->dtype) - piece->tail_bytes;
 

@@ -41,7 +41,7 @@ struct header {
 
 enum kind { KIND_FREE, KIND_PLAN, KIND_JOB };
 
-struct slot {
+struct journal_slot {
         uint64_t bytes; /* of all of it */
         uint64_t run;   /* of the last daemon that had it */
         uint32_t kind;  /* enum kind */
@@ -52,7 +52,7 @@ struct slot {
 };
 
 struct journal_plan { /* marks, numbers and maps follow */
-        struct slot slot;
+        struct journal_slot slot;
         uint64_t committed; /* steps */
         uint64_t step;      /* that marks, numbers and maps are about; 0: none */
         uint32_t n_local;   /* members here in that step */
@@ -60,7 +60,7 @@ struct journal_plan { /* marks, numbers and maps follow */
 };
 
 struct journal_job { /* two generations follow */
-        struct slot slot;
+        struct journal_slot slot;
         uint32_t cluster;
         uint32_t most;    /* members that a generation has room for */
         uint32_t current; /* the generation, */
@@ -117,18 +117,18 @@ static struct header *header_of(const struct journal *journal) {
         return (struct header *)(void *)journal->map;
 }
 
-static struct slot *slot_of(const struct journal *journal, uint64_t at) {
-        return (struct slot *)(void *)(journal->map + at);
+static struct journal_slot *slot_of(const struct journal *journal, uint64_t at) {
+        return (struct journal_slot *)(void *)(journal->map + at);
 }
 
 /* Where the slot ends, and the next one begins. NULL: before the first one. */
-static uint64_t slot_after(const struct journal *journal, const struct slot *slot) {
+static uint64_t slot_after(const struct journal *journal, const struct journal_slot *slot) {
         return slot != NULL ? (uint64_t)((const uint8_t *)slot - journal->map) + slot->bytes
                             : sizeof(struct header);
 }
 
 /* The first slot for NULL; NULL after the last one, or without a journal. */
-static struct slot *slot_next(const struct journal *journal, const struct slot *slot) {
+static struct journal_slot *slot_next(const struct journal *journal, const struct journal_slot *slot) {
         if (journal == NULL || slot_after(journal, slot) >= header_of(journal)->end)
                 return NULL;
         return slot_of(journal, slot_after(journal, slot));
@@ -221,7 +221,7 @@ static bool journal_check_job(struct journal_job *job) {
         return true;
 }
 
-static bool journal_check_slot(struct slot *slot) {
+static bool journal_check_slot(struct journal_slot *slot) {
         if (memchr(slot->job, '\0', sizeof(slot->job)) == NULL)
                 return false;
         if (slot->kind == KIND_PLAN)
@@ -232,7 +232,7 @@ static bool journal_check_slot(struct slot *slot) {
 /* Slots end where one does not lie within the file; a slot that is not whole is free. */
 static void journal_check_slots(struct journal *journal, uint64_t bytes) {
         struct header *header = header_of(journal);
-        struct slot *slot;
+        struct journal_slot *slot;
         uint64_t at;
 
         for (at = sizeof(*header); at < header->end; at += slot->bytes) {
@@ -335,13 +335,13 @@ uint64_t journal_bytes(const struct journal_key *key, uint32_t most_local) {
         return size_of(key->params, key->buckets, most_local);
 }
 
-static bool slot_is_of(const struct slot *slot, enum kind kind, const struct journal_key *key) {
+static bool slot_is_of(const struct journal_slot *slot, enum kind kind, const struct journal_key *key) {
         return slot->kind == kind && slot->uid == key->uid && slot->incarnation == key->incarnation &&
                sha256_equal(&slot->token, &key->token) && strcmp(slot->job, key->job) == 0;
 }
 
 struct journal_plan *journal_find(struct journal *journal, const struct journal_key *key) {
-        for (struct slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;) {
+        for (struct journal_slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;) {
                 struct journal_plan *plan = (struct journal_plan *)(void *)slot;
 
                 if (slot_is_of(slot, KIND_PLAN, key) && plan->plan == key->plan)
@@ -359,15 +359,15 @@ bool journal_fits(const struct journal_plan *plan, const struct journal_key *key
 static bool slot_is_granted(const struct journal *journal, uint64_t bytes, uid_t uid) {
         uint64_t used = 0;
 
-        for (const struct slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;)
+        for (const struct journal_slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;)
                 used += slot->kind != KIND_FREE && slot->uid == uid ? slot->bytes : 0;
         return bytes <= SHARE && used <= SHARE - bytes;
 }
 
 /* A slot that is free and large enough, but not much too large; else one at the end. */
-static struct slot *find_slot(struct journal *journal, uint64_t bytes) {
+static struct journal_slot *find_slot(struct journal *journal, uint64_t bytes) {
         uint64_t at = header_of(journal)->end;
-        struct slot *slot = NULL;
+        struct journal_slot *slot = NULL;
 
         while ((slot = slot_next(journal, slot)) != NULL)
                 if (slot->kind == KIND_FREE && slot->bytes >= bytes && slot->bytes <= 2 * bytes)
@@ -383,7 +383,8 @@ static struct slot *find_slot(struct journal *journal, uint64_t bytes) {
 
 /* Gives a free slot to the job. Its kind, which makes it count, is still to be set. */
 static void *slot_take(struct journal *journal, uint64_t bytes, const struct journal_key *key) {
-        struct slot *slot = slot_is_granted(journal, bytes, key->uid) ? find_slot(journal, bytes) : NULL;
+        struct journal_slot *slot =
+                slot_is_granted(journal, bytes, key->uid) ? find_slot(journal, bytes) : NULL;
 
         if (slot == NULL)
                 return NULL;
@@ -396,21 +397,21 @@ static void *slot_take(struct journal *journal, uint64_t bytes, const struct jou
         return slot;
 }
 
-static void slot_set_kind(struct slot *slot, enum kind kind) {
+static void slot_set_kind(struct journal_slot *slot, enum kind kind) {
         __atomic_store_n(&slot->kind, kind, __ATOMIC_RELEASE);
 }
 
 /* Free slots at the end are cut off; the file stays as large as it has been. */
 static void cut(struct journal *journal) {
-        const struct slot *last = NULL;
+        const struct journal_slot *last = NULL;
 
-        for (const struct slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;)
+        for (const struct journal_slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;)
                 if (slot->kind != KIND_FREE)
                         last = slot;
         header_of(journal)->end = slot_after(journal, last);
 }
 
-static void slot_drop(struct journal *journal, struct slot *slot) {
+static void slot_drop(struct journal *journal, struct journal_slot *slot) {
         slot_set_kind(slot, KIND_FREE);
         cut(journal);
 }
@@ -442,7 +443,7 @@ void journal_drop(struct journal *journal, struct journal_plan *plan) {
 void journal_sweep(struct journal *journal) {
         if (journal == NULL)
                 return;
-        for (struct slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;)
+        for (struct journal_slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;)
                 if (slot->run != header_of(journal)->run)
                         slot->kind = KIND_FREE;
         cut(journal);
@@ -456,7 +457,7 @@ uint64_t journal_job_bytes(uint32_t most) {
 
 /* The slot that the job has, or has left. */
 static struct journal_job *journal_find_job(struct journal *journal, const struct journal_key *key) {
-        for (struct slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;)
+        for (struct journal_slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;)
                 if (slot_is_of(slot, KIND_JOB, key))
                         return (struct journal_job *)(void *)slot;
         return NULL;
@@ -521,7 +522,7 @@ struct journal_job *journal_find_member(struct journal *journal, uid_t uid, cons
                                         const struct sha256 *secret, uint32_t *ret) {
         if (sha256_is_none(secret))
                 return NULL;
-        for (struct slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;) {
+        for (struct journal_slot *slot = NULL; (slot = slot_next(journal, slot)) != NULL;) {
                 struct journal_job *job = (struct journal_job *)(void *)slot;
 
                 if (slot->kind != KIND_JOB || slot->uid != uid || strcmp(slot->job, name) != 0)

@@ -11,7 +11,7 @@
 
 enum record_kind { RECORD_ORDER, RECORD_REPORT, RECORD_ACTION, RECORD_DROPPED };
 
-struct record {
+struct effect_record {
         _Alignas(max_align_t) size_t bytes; /* with this header */
         void *owner;
         enum record_kind kind;
@@ -69,17 +69,17 @@ static bool effects_grow(struct effects *effects, size_t bytes) {
 
 /* Room for what follows the header. */
 static void *effects_append(const struct outlet *out, enum record_kind kind, size_t payload) {
-        const size_t align = _Alignof(struct record),
-                     bytes = (sizeof(struct record) + payload + align - 1) / align * align;
+        const size_t align = _Alignof(struct effect_record),
+                     bytes = (sizeof(struct effect_record) + payload + align - 1) / align * align;
         struct effects *effects = out->effects;
-        struct record *record;
+        struct effect_record *record;
 
         if (effects->last->size - effects->last->used < bytes && !effects_grow(effects, bytes)) {
                 log_error("there is no memory for what a job has to do next: this gradsyncd ends");
                 abort();
         }
-        record = (struct record *)(void *)(effects->last->room + effects->last->used);
-        *record = (struct record){ .bytes = bytes, .owner = out->owner, .kind = kind };
+        record = (struct effect_record *)(void *)(effects->last->room + effects->last->used);
+        *record = (struct effect_record){ .bytes = bytes, .owner = out->owner, .kind = kind };
         effects->last->used += bytes;
         return record + 1;
 }
@@ -128,12 +128,12 @@ static void effects_release(struct effects *effects) {
         effects_give_back(effects, first);
 }
 
-static struct record *record_at(struct chunk *chunk, size_t at) {
-        return (struct record *)(void *)(chunk->room + at);
+static struct effect_record *record_at(struct chunk *chunk, size_t at) {
+        return (struct effect_record *)(void *)(chunk->room + at);
 }
 
 bool effects_next(struct effects *effects, struct effect *ret) {
-        const struct record *record;
+        const struct effect_record *record;
 
         do {
                 effects_release(effects);
