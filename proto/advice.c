@@ -216,9 +216,11 @@ static void advice_start_by_hand(const struct advice *advice, const char *device
 
 bool advice_start(const struct advice *advice, const char *device, const char *socket, const char *separator,
                   char *text, size_t size) {
-        char way[ADVICE_TEXT];
+        char way[ADVICE_TEXT], buffer[ADVICE_DEVICE];
 
         *text = '\0';
+        if (socket != NULL)
+                device = advice_device_at(socket, device, buffer);
         if (!advice_device_valid(device)) {
                 snprintf(text, size,
                          "name a device: \"cpu\", \"cpu:LABEL\", \"cuda:N\" or \"cuda:UUID\"; "

@@ -54,8 +54,8 @@ enum advice_manager advice_manager(const struct advice *advice, const char *devi
 void advice_command(const struct advice *advice, enum advice_manager manager, const char *tool,
                     const char *verb, const char *device, char *text, size_t size);
 /* Says how to start a daemon for the device: one or more ways, with `separator` between them. `socket`: the
- * one path where it has to listen; NULL: the usual paths of this device. False: the device is not valid, and
- * the text says that. */
+ * one path where it has to listen, which may name another device; NULL: the usual paths of this device.
+ * False: the device is not valid, and the text says that. */
 bool advice_start(const struct advice *advice, const char *device, const char *socket, const char *separator,
                   char *text, size_t size);
 /* Says how to start a program so that it needs no daemon of others: "gradsyncctl run", with the path if

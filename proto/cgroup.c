@@ -2,12 +2,16 @@
 /* Reads /proc/PID/cgroup, a line for each hierarchy: "number:controllers:path". See cgroup.h. */
 #include "proto/cgroup.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "proto/cleanup.h"
+
+/* "max", and the huge number by which version 1 says the same, are no limits. */
+#define NO_LIMIT (UINT64_C(1) << 60)
 
 static bool cgroup_is_folder(const char *path) {
         struct stat st;
@@ -71,4 +75,20 @@ void cgroup_walk(const char *sysfs_root, const char *proc_cgroup, const char *co
         }
         if (file)
                 fclose(file);
+}
+
+bool cgroup_read(const char *folder, const char *name, uint64_t *ret) {
+        char path[PATH_MAX + 64];
+
+        snprintf(path, sizeof(path), "%s/%s", folder, name);
+        FILE *file = fopen(path, "re");
+        if (!file)
+                return false;
+        bool found = fscanf(file, "%" SCNu64, ret) == 1;
+        fclose(file);
+        return found;
+}
+
+bool cgroup_memory_limit(const char *folder, bool unified, uint64_t *ret) {
+        return cgroup_read(folder, unified ? "memory.max" : "memory.limit_in_bytes", ret) && *ret < NO_LIMIT;
 }

@@ -16,7 +16,7 @@ static void main_setup(struct cli *cli) {
         /* Character types only: numbers keep their point in every locale. */
         setlocale(LC_CTYPE, "");
         const char *term = getenv("TERM");
-        bool wanted = !cli_variable("NO_COLOR") && term && strcmp(term, "dumb") != 0;
+        bool wanted = !environ_get("NO_COLOR") && term && strcmp(term, "dumb") != 0;
         cli->color = wanted && isatty(STDOUT_FILENO);
         cli->color_err = wanted && isatty(STDERR_FILENO);
 }

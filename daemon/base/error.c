@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Composes refusals: texts that a client's user will read. How a refusal is sent is the session's affair. */
+/* Composes refusals, texts that a client's user will read, and sentences for the administrator. How a refusal
+ * is sent is the session's affair. */
 #include "error.h"
 
 #include <stdarg.h>
@@ -63,4 +64,15 @@ int refuse_for(struct refusal *refusal, uint32_t code, uint32_t rank, int32_t pi
         refusal->rank = rank;
         refusal->pid = pid;
         return (int)code;
+}
+
+int error_say(int r, char *error, size_t size, const char *format, ...) {
+        va_list arguments;
+
+        va_start(arguments, format);
+        int used = vsnprintf(error, size, format, arguments);
+        va_end(arguments);
+        if (used >= 0 && (size_t)used < size)
+                snprintf(error + used, size - (size_t)used, ": %s", strerror(-r));
+        return r;
 }

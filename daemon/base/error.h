@@ -8,6 +8,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "proto/frame.h"
@@ -29,3 +30,6 @@ void refuse_parameter(struct refusal *refusal, const char *parameter);
 /* As refuse(), with the member that caused it. */
 int refuse_for(struct refusal *refusal, uint32_t code, uint32_t rank, int32_t pid, const char *format, ...)
         __attribute__((format(printf, 5, 6)));
+
+/* Writes what failed, and the text of the negative errno `r`. Returns r. */
+int error_say(int r, char *error, size_t size, const char *format, ...) __attribute__((format(printf, 4, 5)));

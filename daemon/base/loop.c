@@ -223,6 +223,15 @@ int loop_timer_arm(struct loop_timer *timer, uint64_t in_us) {
         return loop_arm(timer, in_us);
 }
 
+void loop_timer_arm_at(struct loop_timer *timer, uint64_t when) {
+        uint64_t now = clock_now();
+
+        if (when == UINT64_MAX)
+                loop_timer_disarm(timer);
+        else
+                loop_timer_arm(timer, when > now ? when - now : 0);
+}
+
 void loop_timer_disarm(struct loop_timer *timer) {
         event_del(&timer->event);
 }

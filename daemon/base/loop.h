@@ -42,6 +42,8 @@ struct loop_io *loop_io_free(struct loop_io *io); /* returns NULL; allowed insid
 /* A timer fires once, never early. It is disarmed at first. */
 int loop_timer_new(struct loop *loop, loop_timer_fn fn, void *data, struct loop_timer **ret);
 int loop_timer_arm(struct loop_timer *timer, uint64_t in_us); /* replaces an earlier time */
+/* The same for a clock_now() at which it fires; UINT64_MAX: never. */
+void loop_timer_arm_at(struct loop_timer *timer, uint64_t when);
 void loop_timer_disarm(struct loop_timer *timer);
 struct loop_timer *loop_timer_free(struct loop_timer *timer);
 

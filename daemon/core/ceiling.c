@@ -3,26 +3,16 @@
 #include "core/ceiling.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "proto/cgroup.h"
 
-/* "max", and the huge number by which version 1 says the same, are no limits. */
-#define NO_LIMIT (UINT64_C(1) << 60)
-
 static void ceiling_look(void *data, const char *folder, bool unified) {
-        uint64_t *least = data, limit = 0;
-        char path[PATH_MAX + 32];
+        uint64_t *least = data, limit;
 
-        snprintf(path, sizeof(path), "%s/%s", folder, unified ? "memory.max" : "memory.limit_in_bytes");
-        FILE *file = fopen(path, "re");
-        if (file == NULL)
-                return;
-        if (fscanf(file, "%" SCNu64, &limit) == 1 && limit < NO_LIMIT && (*least == 0 || limit < *least))
+        if (cgroup_memory_limit(folder, unified, &limit) && (*least == 0 || limit < *least))
                 *least = limit;
-        fclose(file);
 }
 
 uint64_t ceiling_read(const char *sysfs_root, const char *proc_cgroup) {

@@ -2,18 +2,21 @@
 #include "core/check.h"
 
 #include <errno.h>
-#include <inttypes.h>
+#include <grp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/cpus.h"
 #include "base/loop.h"
 #include "core/ceiling.h"
 #include "link/link.h"
+#include "socket/listener.h"
 
 #define CONNECT_WAIT (5 * USEC_PER_SEC)
 #define CLOCK_LOOK (20 * USEC_PER_MSEC)
@@ -24,6 +27,7 @@
 
 struct check {
         const struct config *config;
+        bool connects;
         FILE *to;
         bool failed;
         struct keys keys;
@@ -42,11 +46,155 @@ static void check_say(struct check *check, const char *result, const char *name,
         va_list arguments;
 
         check->failed |= strcmp(result, "fail") == 0;
-        fprintf(check->to, "%s\t%s\t", result, name);
+        if (!check->connects && strcmp(result, "ok") == 0)
+                return;
+        if (check->connects)
+                fprintf(check->to, "%s\t%s\t", result, name);
+        else
+                fprintf(check->to, "gradsyncd: ");
         va_start(arguments, format);
         vfprintf(check->to, format, arguments);
         va_end(arguments);
-        fprintf(check->to, "\t%s\n", fix);
+        fprintf(check->to, "%s%s\n", check->connects ? "\t" : fix[0] != '\0' ? "; " : "", fix);
+}
+
+/* Sockets and credentials that a unit passes cannot be seen from outside of it. */
+static bool check_has_manager(void) {
+        return access("/run/systemd/system", F_OK) == 0;
+}
+
+/* ---- this host ---- */
+
+int check_affinity(const struct config *config, cpu_set_t *ret, char *text, size_t size) {
+        char loss[400];
+
+        text[0] = '\0';
+        *ret = config->affinity;
+        if (!config->has_affinity || strcmp(config->device, "none") == 0 ||
+            cpus_usable(&config->affinity, ret) < 0 || CPU_EQUAL(&config->affinity, ret))
+                return 0;
+        cpus_describe_loss(&config->affinity, ret, loss, sizeof(loss));
+        if (CPU_COUNT(ret) == 0) {
+                snprintf(text, size, "affinity: no CPU is left for the workers: %s", loss);
+                return -EINVAL;
+        }
+        snprintf(text, size, "affinity: %s: the workers do without", loss);
+        return 1;
+}
+
+static void check_cpus(struct check *check) {
+        cpu_set_t usable;
+        char text[512];
+        int r = check_affinity(check->config, &usable, text, sizeof(text));
+
+        if (r != 0)
+                check_say(check, r < 0 ? "fail" : "warn", "affinity", "name CPUs that the daemon may use",
+                          "%s", text);
+}
+
+static void check_ceiling(struct check *check) {
+        char text[256];
+
+        if (ceiling_is_low(check->config->limits[ACCOUNT_OWN], text, sizeof(text)))
+                check_say(check, "warn", "memory limit", ceiling_remedy(), "%s", text);
+}
+
+/* A socket that the service manager has made has its group, too. */
+static void check_group(struct check *check) {
+        const char *group = check->config->socket_group;
+        bool alone = check->config->metrics_socket[0] == '\0';
+
+        if (group[0] == '\0' || (getenv("LISTEN_FDS") != NULL && alone) || getgrnam(group) != NULL)
+                return;
+        bool passed = alone && check_has_manager();
+        check_say(check, passed ? "warn" : "fail", "socket group", LISTENER_GROUP_FIX, LISTENER_NO_GROUP "%s",
+                  group,
+                  passed ? ": only a gradsyncd whose socket the service manager makes starts without it"
+                         : "");
+}
+
+/* ---- addresses of this host ---- */
+
+struct check_use { /* of an address, by a setting */
+        const char *result, *name, *key, *what;
+};
+
+/* Writes the address without a port into `number`, if this host has it. */
+static bool check_is_here(struct check *check, const struct check_use *use, const struct address *address,
+                          char number[ADDRESS_TEXT]) {
+        struct sockaddr_storage at;
+        socklen_t length;
+        int r = address_resolve_here(address, true, &at, &length);
+
+        if (r == 0)
+                r = address_check_here(&at, length);
+        if (r == 0)
+                address_format_host(&at, number, ADDRESS_TEXT);
+        else if (r == -ENOENT)
+                check_say(check, use->result, use->name, "choose one that `ip address` shows",
+                          "%s: '%s' is neither an address nor an interface of this host", use->key,
+                          address->host);
+        else
+                check_say(check, use->result, use->name, "choose one that `ip address` shows", "%s %s: %s",
+                          use->what, address->text, strerror(-r));
+        return r == 0;
+}
+
+/* A start does without it, and tries again. */
+static void check_metrics(struct check *check) {
+        static const struct check_use use = { "warn", "metrics address", "metrics_listen",
+                                              "metrics_listen: cannot listen on" };
+        char error[256], number[ADDRESS_TEXT];
+        struct address address;
+
+        if (check->config->metrics_listen[0] != '\0' &&
+            address_parse(check->config->metrics_listen, &address, error, sizeof(error)) == 0)
+                check_is_here(check, &use, &address, number);
+}
+
+/* The first address for TCP goes into `tcp`. */
+static bool check_listen(struct check *check, char tcp[ADDRESS_TEXT]) {
+        static const struct check_use use = { "fail", "cluster address", "listen", "cannot listen on" };
+        _cleanup_(freep) char *list = strdup(check->config->listen);
+        char *rest = NULL, error[512], number[ADDRESS_TEXT];
+        bool good = list != NULL;
+        struct address address;
+
+        for (char *at = good ? strtok_r(list, ", ", &rest) : NULL; at != NULL;
+             at = strtok_r(NULL, ", ", &rest)) {
+                if (address_parse(at, &address, error, sizeof(error)) < 0)
+                        continue; /* config_load() refuses it */
+                good &= check_is_here(check, &use, &address, number);
+                if (!address.local && tcp[0] == '\0')
+                        snprintf(tcp, ADDRESS_TEXT, "%s", address.text);
+        }
+        return good;
+}
+
+static bool check_data_address(struct check *check, char number[ADDRESS_TEXT]) {
+        static const struct check_use use = { "fail", "cluster address", "data_address",
+                                              "cannot exchange data on" };
+        const struct config *config = check->config;
+        struct address address = { .port = "1" };
+
+        if (config->data_address[0] == '\0' || config->coordinator[0] == '\0' ||
+            strcmp(config->device, "none") == 0)
+                return true;
+        snprintf(address.text, sizeof(address.text), "%s", config->data_address);
+        snprintf(address.host, sizeof(address.host), "%s", config->data_address);
+        return check_is_here(check, &use, &address, number);
+}
+
+static void check_addresses(struct check *check, char tcp[ADDRESS_TEXT]) {
+        const char *listen = check->config->listen;
+        char number[ADDRESS_TEXT] = "";
+        bool good = check_listen(check, tcp);
+
+        if (check_data_address(check, number) && good && (listen[0] != '\0' || number[0] != '\0'))
+                check_say(check, "ok", "cluster address", "", "%s%s%s%s%s",
+                          listen[0] != '\0' ? "listens on " : "", listen,
+                          listen[0] != '\0' && number[0] != '\0' ? ", " : "",
+                          number[0] != '\0' ? "exchanges data on " : "", number);
 }
 
 /* ---- keys ---- */
@@ -62,7 +210,23 @@ static void check_expiry(struct check *check, const struct key *key, time_t now)
                           (double)(key->until - now) / (double)DAY);
 }
 
-static void check_keys(struct check *check, bool tcp) {
+/* `tcp` is an address that needs a key, or "". */
+static void check_no_key(struct check *check, const char *tcp) {
+        if (tcp[0] == '\0')
+                return;
+        if (check->config->insecure_no_auth)
+                check_say(check, "warn", "cluster key", "set key_file, and remove insecure_no_auth",
+                          "there is no key: whoever reaches the ports can read and spoil jobs");
+        else if (check_has_manager() && getenv("CREDENTIALS_DIRECTORY") == NULL)
+                check_say(
+                        check, "warn", "cluster key", "set key_file, if it has none",
+                        "key_file is not set: the credential " KEY_CREDENTIAL
+                        " of the unit counts, if it has that; without a key there is no TCP between daemons");
+        else
+                check_say(check, "fail", "cluster key", LINKS_KEY_FIX, "%s: " LINKS_NO_KEY, tcp);
+}
+
+static void check_keys(struct check *check, const char *tcp) {
         const char *file = check->config->key_file, *credentials = getenv("CREDENTIALS_DIRECTORY");
         char error[512];
         time_t now = time(NULL);
@@ -70,24 +234,19 @@ static void check_keys(struct check *check, bool tcp) {
 
         if (strncmp(file, "credential:", 11) == 0 && credentials == NULL) {
                 check_say(check, "warn", "cluster key", "",
-                          "%s is the service manager's, and cannot be seen from outside of the service",
+                          "key_file: %s is the service manager's: it cannot be read outside of the service",
                           file);
                 return;
         }
-        if (file[0] == '\0' && credentials == NULL && tcp && check->config->insecure_no_auth)
-                check_say(check, "warn", "cluster key", "set key_file, and remove insecure_no_auth",
-                          "there is none: whoever reaches the ports can read and spoil jobs");
-        else if (file[0] == '\0' && credentials == NULL && tcp)
-                check_say(check, "fail", "cluster key",
-                          "make one (gradsyncctl key new), copy it to all hosts, and set key_file",
-                          "there is none, and no TCP between daemons without one");
-        if (file[0] == '\0' && credentials == NULL)
-                return;
         if (keys_load(file, credentials, &check->keys, error, sizeof(error)) < 0) {
                 check_say(check, "fail", "cluster key",
                           "the file needs one line made by gradsyncctl key new, mode 0600, and the daemon's "
                           "user as its owner",
                           "%s", error);
+                return;
+        }
+        if (check->keys.n == 0) {
+                check_no_key(check, tcp);
                 return;
         }
         for (unsigned i = 0; i < check->keys.n; i++) {
@@ -100,52 +259,6 @@ static void check_keys(struct check *check, bool tcp) {
         else
                 check_say(check, "ok", "cluster key", "", "%s: %u key%s, the first one is '%s'", file, good,
                           good == 1 ? "" : "s", check->keys.key[0].name);
-}
-
-/* ---- addresses of this host ---- */
-
-static bool check_listen_on(struct check *check, const char *text, bool *tcp) {
-        struct sockaddr_storage at;
-        struct address address;
-        char error[512];
-        socklen_t length;
-
-        if (address_parse(text, &address, error, sizeof(error)) < 0) {
-                check_say(check, "fail", "cluster address", "write HOST:PORT, INTERFACE:PORT or unix:PATH",
-                          "listen: %s", error);
-                return false;
-        }
-        *tcp |= !address.local;
-        if (address_resolve_here(&address, true, &at, &length) == 0)
-                return true;
-        check_say(check, "fail", "cluster address", "choose one that `ip address` shows",
-                  "listen: '%s' is neither an address nor an interface of this host", address.host);
-        return false;
-}
-
-static void check_addresses(struct check *check, bool *tcp) {
-        const struct config *config = check->config;
-        _cleanup_(freep) char *list = strdup(config->listen);
-        char *rest = NULL, number[64] = "";
-        bool good = list != NULL;
-
-        for (char *at = good ? strtok_r(list, ", ", &rest) : NULL; at != NULL;
-             at = strtok_r(NULL, ", ", &rest))
-                good &= check_listen_on(check, at, tcp);
-        if (config->data_address[0] != '\0' &&
-            address_of_host(config->data_address, number, sizeof(number)) < 0) {
-                check_say(check, "fail", "cluster address", "choose one that `ip address` shows",
-                          "data_address: '%s' is neither an address nor an interface of this host",
-                          config->data_address);
-                good = false;
-        }
-        if (good && (config->listen[0] != '\0' || number[0] != '\0'))
-                check_say(check, "ok", "cluster address", "", "%s%s%s%s",
-                          config->listen[0] != '\0' ? "listens on " : "", config->listen,
-                          number[0] == '\0'           ? ""
-                          : config->listen[0] != '\0' ? ", exchanges data on "
-                                                      : "exchanges data on ",
-                          number);
 }
 
 /* ---- the coordinator ---- */
@@ -259,10 +372,8 @@ static void check_coordinator(struct check *check) {
         char error[512] = "";
         socklen_t length;
 
-        if (address_parse(at, &address, error, sizeof(error)) < 0) {
-                check_say(check, "fail", "coordinator", "write HOST:PORT or unix:PATH", "%s", error);
-                return;
-        }
+        if (address_parse(at, &address, error, sizeof(error)) < 0)
+                return; /* config_load() refuses it */
         if (!address.local && address_resolve_here(&address, false, &found, &length) == -ENOENT &&
             address_look_up(&address, &found, &length, error, sizeof(error)) < 0) {
                 check_say(check, "fail", "coordinator",
@@ -282,25 +393,34 @@ static void check_coordinator(struct check *check) {
         loop_free(check->loop);
 }
 
-static void check_ceiling(struct check *check) {
-        char text[256];
+/* ---- all of them ---- */
 
-        if (ceiling_is_low(check->config->limits[ACCOUNT_OWN], text, sizeof(text)))
-                check_say(check, "warn", "memory limit", ceiling_remedy(), "%s", text);
+static void check_cluster(struct check *check) {
+        const struct config *config = check->config;
+        bool elsewhere = config->coordinator[0] != '\0' && strcmp(config->coordinator, "self") != 0;
+        char tcp[ADDRESS_TEXT] = "", error[256];
+
+        if (config_check_times(config, error, sizeof(error)) < 0)
+                check_say(check, "fail", "cluster times", "compare them with what --help shows", "%s", error);
+        check_addresses(check, tcp);
+        if (elsewhere && tcp[0] == '\0' && strncmp(config->coordinator, "unix:", 5) != 0)
+                snprintf(tcp, sizeof(tcp), "%s", config->coordinator);
+        if (elsewhere || config->listen[0] != '\0')
+                check_keys(check, tcp);
+        if (elsewhere && check->connects)
+                check_coordinator(check);
+        keys_clear(&check->keys);
 }
 
-int check_settings(const struct config *config, FILE *to) {
-        struct check check = { .config = config, .to = to };
-        bool elsewhere = config->coordinator[0] != '\0' && strcmp(config->coordinator, "self") != 0;
-        bool tcp = elsewhere && strncmp(config->coordinator, "unix:", 5) != 0;
+int check_settings(const struct config *config, bool connects, FILE *to) {
+        struct check check = { .config = config, .connects = connects, .to = to };
 
-        check_ceiling(&check);
-        if (config->coordinator[0] == '\0' && config->listen[0] == '\0')
-                return EXIT_SUCCESS;
-        check_addresses(&check, &tcp);
-        check_keys(&check, tcp);
-        if (elsewhere)
-                check_coordinator(&check);
-        keys_clear(&check.keys);
+        check_cpus(&check);
+        check_group(&check);
+        check_metrics(&check);
+        if (connects)
+                check_ceiling(&check);
+        if (config->coordinator[0] != '\0' || config->listen[0] != '\0')
+                check_cluster(&check);
         return check.failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `gradsyncd --check`: checks whether these settings can work, and serves no clients. It compares them with
- * the limit of memory under which it runs. For a cluster it reads the keys, looks the addresses up, and
- * connects to the coordinator as an unknown daemon without jobs. It writes one line per finding, with TABs
- * between: ok, warn or fail; the check; the finding; and the way to repair it ("" if there is nothing to
- * repair).
+ * All checks of settings that are well-formed by themselves: whether they go together, and suit this machine
+ * and, for a cluster, the coordinator. Each check is one function of check.c, and says what it finds. Nothing
+ * is made, and clients are not served.
  */
 #pragma once
 
+#include <sched.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 
 #include "core/config.h"
 
-/* The exit status: 0, or 1 if something fails. */
-int check_settings(const struct config *config, FILE *to);
+/* `gradsyncd --check` connects to the coordinator, as an unknown daemon without jobs. It writes one line per
+ * finding, with TABs between: ok, warn or fail; the check; the finding; and the way to repair it ("" if there
+ * is nothing to repair). `gradsyncd --check-config` does not connect. It writes a sentence per finding that
+ * is not ok: the one of a start, and the way to repair it. Returns the exit status: 1 if something fails. */
+int check_settings(const struct config *config, bool connects, FILE *to);
+
+/* The CPUs of `affinity` that the workers can have. 0: all of them, or there is no such setting; 1: some, and
+ * a sentence in `text` names the others; -EINVAL: none, and a sentence. */
+int check_affinity(const struct config *config, cpu_set_t *ret, char *text, size_t size);

@@ -12,10 +12,10 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "core/roster.h"
 #include "core/saver.h"
-#include "core/verify.h"
 #include "gradsync.pb-c.h"
 #include "link/link.h"
 #include "proto/names.h"
@@ -48,20 +48,6 @@ struct cluster {
         struct loop_timer *tick, *station_tick;
         struct loop_deferred check;
 };
-
-static int cluster_fail(int r, const char *what, char *error, size_t size) {
-        snprintf(error, size, "%s: %s", what, strerror(-r));
-        return r;
-}
-
-static void arm(struct loop_timer *timer, uint64_t when) {
-        uint64_t now = clock_now();
-
-        if (when == UINT64_MAX)
-                loop_timer_disarm(timer);
-        else
-                loop_timer_arm(timer, when > now ? when - now : 0);
-}
 
 /* ---- where the data goes ---- */
 
@@ -261,13 +247,13 @@ static void stations_on_check(void *data) {
 static void coordinators_on_due(void *data, uint64_t when) {
         struct cluster *cluster = data;
 
-        arm(cluster->tick, when);
+        loop_timer_arm_at(cluster->tick, when);
 }
 
 static void stations_on_due(void *data, uint64_t when) {
         struct cluster *cluster = data;
 
-        arm(cluster->station_tick, when);
+        loop_timer_arm_at(cluster->station_tick, when);
 }
 
 static void coordinators_on_posted(void *data, const struct hub_job *job, const struct hub_letter *letter) {
@@ -326,7 +312,7 @@ static int open_roster(struct cluster *cluster, char *error, size_t size) {
         config.path = path;
         if (r == 0)
                 r = saver_new(&config, &cluster->saver);
-        return r < 0 ? cluster_fail(r, path != NULL ? path : "the list of nodes", error, size) : 0;
+        return r < 0 ? error_say(r, error, size, "%s", path != NULL ? path : "the list of nodes") : 0;
 }
 
 static int place_self(struct cluster *cluster) {
@@ -368,7 +354,7 @@ static int open_coordinators(struct cluster *cluster, char *error, size_t size) 
         if (r < 0)
                 return r;
         if (getrandom(&coordinators.key, sizeof(coordinators.key), 0) != sizeof(coordinators.key))
-                return cluster_fail(-errno, "cannot draw a key", error, size);
+                return error_say(-errno, error, size, "cannot draw a key");
         cluster->where = (struct coordinators_cluster){
                 .times = cluster_times(config),
                 .most_nodes = config->nodes_per_job,
@@ -384,8 +370,7 @@ static int open_coordinators(struct cluster *cluster, char *error, size_t size) 
         stations.coordinators = cluster->coordinators;
         if (r == 0)
                 r = stations_new(&stations, &cluster->stations);
-        return r < 0 ? cluster_fail(r, "cannot set up the coordinators of jobs over several hosts", error,
-                                    size)
+        return r < 0 ? error_say(r, error, size, "cannot set up the coordinators of jobs over several hosts")
                      : 0;
 }
 
@@ -403,7 +388,7 @@ static int open_remote(struct cluster *cluster, char *error, size_t size) {
                                         .data = cluster };
 
         int r = remote_new(&config, &cluster->remote);
-        return r < 0 ? cluster_fail(r, "cannot set up the way to the coordinator", error, size) : 0;
+        return r < 0 ? error_say(r, error, size, "cannot set up the way to the coordinator") : 0;
 }
 
 static int listen_on(struct cluster *cluster, const struct address *address, char *error, size_t size) {
@@ -418,7 +403,7 @@ static int listen_on(struct cluster *cluster, const struct address *address, cha
         r = links_accept_on(cluster->links, fd);
         if (r < 0)
                 close(fd);
-        return r < 0 ? cluster_fail(r, address->text, error, size) : 0;
+        return r < 0 ? error_say(r, error, size, "%s", address->text) : 0;
 }
 
 /* Addresses between commas. */
@@ -483,7 +468,7 @@ static int open_links(struct cluster *cluster, char *error, size_t size) {
                 return r;
         }
         if (r < 0)
-                return cluster_fail(r, "cannot set up connections to other daemons", error, size);
+                return error_say(r, error, size, "cannot set up connections to other daemons");
         r = listen_everywhere(cluster, error, size);
         if (r < 0 || cluster->remote == NULL)
                 return r;
@@ -504,7 +489,7 @@ static void find_host(struct cluster *cluster) {
 
 static int cluster_check(const struct cluster_config *config, char *error, size_t size) {
         if (config->identity != NULL)
-                return verify_times(config->config, error, size);
+                return config_check_times(config->config, error, size);
         snprintf(error, size, "a gradsyncd of a cluster needs a place for its identity: %s",
                  config->no_identity);
         return -ENOENT;
@@ -525,14 +510,14 @@ int cluster_new(const struct cluster_config *config, struct cluster **ret, char 
                 return r;
         cluster = calloc(1, sizeof(*cluster));
         if (cluster == NULL)
-                return cluster_fail(-ENOMEM, "cannot set up a cluster", error, size);
+                return error_say(-ENOMEM, error, size, "cannot set up a cluster");
         cluster->config = *config;
         cluster->check = (struct loop_deferred){ .fn = stations_on_check, .data = cluster };
         find_host(cluster);
         r = identity_place(getenv("STATE_DIRECTORY"), settings->socket, "identity", &cluster->directory,
                            &cluster->name);
         if (r < 0)
-                cluster_fail(r, "cannot set up a cluster", error, size);
+                error_say(r, error, size, "cannot set up a cluster");
         if (r == 0)
                 r = choose_data_address(cluster, error, size);
         if (r == 0 && (self || settings->listen[0] != '\0'))

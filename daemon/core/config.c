@@ -511,6 +511,16 @@ void config_help(FILE *to) {
 /* NCCL loads kernels and looks at all of the machine first. */
 #define BUILD_ON_GPU (60 * USEC_PER_SEC)
 
+int config_check_times(const struct config *config, char *error, size_t size) {
+        if (config->heartbeat < config->patience && config->patience < config->death &&
+            config->death < config->abandon && config->death > 2 * config->heartbeat)
+                return 0;
+        snprintf(error, size,
+                 "heartbeat, patience, death and abandon must each be longer than the one before, and death "
+                 "longer than two heartbeats");
+        return -EINVAL;
+}
+
 uint64_t config_build(const struct config *config) {
         bool gpu = strncmp(config->device, "cuda:", 5) == 0;
 

@@ -93,6 +93,8 @@ void config_help(FILE *to); /* every flag and key with its default */
 /* The path of a device's socket if no setting names one: "/run/gradsync/DEVICE/socket" for root, else
  * "$XDG_RUNTIME_DIR/gradsync/DEVICE/socket". -ENOENT where there is neither. */
 int config_default_socket(const char *device, char **ret);
+/* Whether the times of a cluster go together: 0, or -EINVAL and a sentence. */
+int config_check_times(const struct config *config, char *error, size_t size);
 /* How long a communicator may take to be made. */
 uint64_t config_build(const struct config *config);
 #define CONFIG_HOST 65

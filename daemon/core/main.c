@@ -10,7 +10,6 @@
 #include "core/check.h"
 #include "core/config.h"
 #include "core/server.h"
-#include "core/verify.h"
 #include "engine/nccl/environment.h"
 #include "proto/streams.h"
 
@@ -53,14 +52,11 @@ static int main_run(struct config *config, const struct config_source *source) {
 
 /* The names of the files have been printed when they were read. */
 static int main_check_files(const struct config *config) {
-        char error[512];
+        int status = check_settings(config, false, stderr);
 
-        if (verify_settings(config, stderr, error, sizeof(error)) < 0) {
-                fprintf(stderr, "gradsyncd: %s\n", error);
-                return EXIT_FAILURE;
-        }
-        printf("the configuration is right: device %s, socket %s\n", config->device, config->socket);
-        return EXIT_SUCCESS;
+        if (status == EXIT_SUCCESS)
+                printf("the configuration is right: device %s, socket %s\n", config->device, config->socket);
+        return status;
 }
 
 int main(int argc, char **argv) {
@@ -81,7 +77,7 @@ int main(int argc, char **argv) {
         else if (action == CONFIG_VERSION)
                 printf("gradsyncd %s\n", GRADSYNC_RELEASE);
         else if (action == CONFIG_CHECK)
-                status = check_settings(&config, stdout);
+                status = check_settings(&config, true, stdout);
         else if (action == CONFIG_CHECK_FILES)
                 status = main_check_files(&config);
         else

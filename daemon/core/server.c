@@ -22,15 +22,16 @@
 #include "backend/registry.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/flood.h"
 #include "base/log.h"
 #include "base/user.h"
 #include "core/ceiling.h"
+#include "core/check.h"
 #include "core/cluster.h"
 #include "core/exporter.h"
 #include "core/identity.h"
 #include "core/notify.h"
-#include "core/verify.h"
 #include "engine/engines.h"
 #include "engine/nccl/environment.h"
 #include "rendezvous/service/coordinators.h"
@@ -78,11 +79,6 @@ struct server {
         bool ending;         /* server_free() is at it */
 };
 
-static int server_fail(int r, const char *what, char *error, size_t size) {
-        snprintf(error, size, "%s: %s", what, strerror(-r));
-        return r;
-}
-
 /* Every client costs two or three fds; the hard limit is what the administrator granted. */
 static void server_raise_file_limit(void) {
         struct rlimit limit;
@@ -117,7 +113,7 @@ static int server_open_identity(struct server *server, char *error, size_t size)
                                &name);
 
         if (r < 0)
-                return server_fail(r, "cannot start", error, size);
+                return error_say(r, error, size, "cannot start");
         r = identity_open(directory, name, &server->identity, error, size);
         if (r > 0)
                 snprintf(server->no_identity, sizeof(server->no_identity), "%s", error);
@@ -154,9 +150,8 @@ static void server_on_coordinating(void *data) {
 
 static void server_coordinate_at(void *data, uint64_t when) {
         struct server *server = data;
-        uint64_t now = clock_now();
 
-        loop_timer_arm(server->coordinating, when > now ? when - now : 0);
+        loop_timer_arm_at(server->coordinating, when);
 }
 
 static int server_open_coordinators(struct server *server, char *error, size_t size) {
@@ -167,13 +162,13 @@ static int server_open_coordinators(struct server *server, char *error, size_t s
                                               .data = server };
 
         if (getrandom(&server->nonce, sizeof(server->nonce), 0) != sizeof(server->nonce))
-                return server_fail(-errno, "cannot draw a number", error, size);
+                return error_say(-errno, error, size, "cannot draw a number");
         config.nonce = server->nonce;
         int r = loop_timer_new(server->loop, server_on_coordinating, server, &server->coordinating);
 
         if (r == 0)
                 r = coordinators_new(&config, &server->coordinators);
-        return r < 0 ? server_fail(r, "cannot set up the table of coordinators", error, size) : 0;
+        return r < 0 ? error_say(r, error, size, "cannot set up the table of coordinators") : 0;
 }
 
 static void server_on_engine(void *data, int fd, unsigned events) {
@@ -226,7 +221,7 @@ static int server_open_engine(struct server *server, char *error, size_t size) {
                 r = loop_io_new(server->loop, engine[i]->ops->fd(engine[i]), LOOP_READ, server_on_engine,
                                 engine[i], &server->engine_io[i]);
         if (r < 0)
-                return server_fail(r, "cannot set up what exchanges data with other nodes", error, size);
+                return error_say(r, error, size, "cannot set up what exchanges data with other nodes");
         if (engine[0] != NULL)
                 jobs_use_engines(server->jobs, engine[0], engine[1]);
         else
@@ -268,7 +263,7 @@ static void server_on_failure(void *owner, const char *why) {
 /* The workers get those of the configured CPUs that exist. */
 static int server_choose_cpus(const struct server *server, cpu_set_t *ret, char *error, size_t size) {
         char text[512];
-        int r = verify_affinity(&server->config, ret, text, sizeof(text));
+        int r = check_affinity(&server->config, ret, text, sizeof(text));
 
         if (r < 0)
                 snprintf(error, size, "%s", text);
@@ -307,24 +302,23 @@ static int server_open_backend(struct server *server, char *error, size_t size) 
                 return r;
         r = jobs_new(&jobs, &server->jobs);
         if (r < 0)
-                return server_fail(r, "cannot set up the table of jobs", error, size);
+                return error_say(r, error, size, "cannot set up the table of jobs");
         config.owner = server->jobs;
         r = pair_open(ops, &config, &server->backends);
         if (r == -ENOTSUP && text[0] == '\0')
-                return server_fail(
-                        r,
-                        "GRADSYNC_SIMD names an instruction set that this CPU, or this build, does not have",
-                        error, size);
+                return error_say(
+                        r, error, size,
+                        "GRADSYNC_SIMD names an instruction set that this CPU, or this build, does not have");
         if (r < 0 && text[0] != '\0') {
                 snprintf(error, size, "%s", text);
                 return r;
         }
         if (r < 0)
-                return server_fail(r, "cannot start the worker threads", error, size);
+                return error_say(r, error, size, "cannot start the worker threads");
         server->jobs->config.backend = server->backends.device;
         server->jobs->config.staging = server->backends.staging;
         r = server_watch_backends(server);
-        return r < 0 ? server_fail(r, "cannot watch the worker threads", error, size) : 0;
+        return r < 0 ? error_say(r, error, size, "cannot watch the worker threads") : 0;
 }
 
 /* Looked up once: a name service may take its time. A group that does not exist has no members. */
@@ -344,7 +338,7 @@ static int server_open_journal(struct server *server, char *error, size_t size) 
                                &name);
 
         if (r < 0 || asprintf(&path, "%s/%s", directory, name) < 0)
-                return server_fail(-ENOMEM, "cannot start", error, size);
+                return error_say(-ENOMEM, error, size, "cannot start");
         r = journal_open(path, &server->jobs->journal, error, size);
         if (r < 0)
                 log_warning("there is no journal, so the jobs of this gradsyncd will end with it: %s", error);
@@ -405,14 +399,14 @@ static int server_open_sessions(struct server *server, char *error, size_t size)
         };
 
         if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance))
-                return server_fail(-errno, "cannot draw an instance id", error, size);
+                return error_say(-errno, error, size, "cannot draw an instance id");
         int r = sessions_new(&config, &server->sessions);
         if (r == 0)
                 r = conns_init(&server->conns, server->loop, server->sessions, server->users, server->closer);
         server_find_admin_group(server);
         if (r == 0)
                 server_apply(server);
-        return r < 0 ? server_fail(r, "cannot set up sessions", error, size) : 0;
+        return r < 0 ? error_say(r, error, size, "cannot set up sessions") : 0;
 }
 
 static int server_open_listener(struct server *server, char *error, size_t size) {
@@ -597,7 +591,7 @@ static int server_start(struct server *server, char *error, size_t size) {
         if (r == 0)
                 r = server_watch_signals(server);
         if (r < 0)
-                return server_fail(r, "cannot start", error, size);
+                return error_say(r, error, size, "cannot start");
         r = server_open_coordinators(server, error, size);
         if (r == 0)
                 r = server_open_backend(server, error, size);
@@ -619,7 +613,7 @@ static int server_start(struct server *server, char *error, size_t size) {
                 return r;
         server_share_fds(server);
         r = server_start_timers(server);
-        return r < 0 ? server_fail(r, "cannot start", error, size) : 0;
+        return r < 0 ? error_say(r, error, size, "cannot start") : 0;
 }
 
 int server_new(struct config *config, const struct config_source *source, struct server **ret, char *error,
@@ -627,7 +621,7 @@ int server_new(struct config *config, const struct config_source *source, struct
         struct server *server = calloc(1, sizeof(*server));
 
         if (server == NULL)
-                return server_fail(-ENOMEM, "cannot start", error, size);
+                return error_say(-ENOMEM, error, size, "cannot start");
         server->config = *config;
         *config = (struct config){ 0 };
         server->source = source;

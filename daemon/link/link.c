@@ -834,19 +834,12 @@ int links_accept_on(struct links *links, int fd) {
         return 0;
 }
 
-void links_say_no_key(const char *address, char *error, size_t size) {
-        snprintf(error, size,
-                 "%s: there is no TCP between daemons without a key: make one (gradsyncctl key new), give it "
-                 "to all of them, and set key_file; daemons of one host can meet on unix:PATH without one",
-                 address);
-}
-
 /* Refuses TCP without a key: any host that reaches the port could have a part in any job. */
 static int links_check_secure(const struct links *links, const struct address *address, char *error,
                               size_t size) {
         if (address->local || links->config.insecure || links->config.keys->n > 0)
                 return 0;
-        links_say_no_key(address->text, error, size);
+        snprintf(error, size, "%s: " LINKS_NO_KEY "; " LINKS_KEY_FIX, address->text);
         return -ENOKEY;
 }
 

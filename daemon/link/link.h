@@ -110,8 +110,11 @@ int links_listen(struct links *links, const struct address *address, char *error
 /* Accepts connections on a listening Unix socket. Owns the fd from now on if this returns 0; else a negative
  * errno. */
 int links_accept_on(struct links *links, int fd);
-/* Writes why there is no connection over TCP to that address, or at it, where there is no key. */
-void links_say_no_key(const char *address, char *error, size_t size);
+/* The sentence about an address for TCP where there is no key, and the way to repair it. */
+#define LINKS_NO_KEY "there is no TCP between daemons without a key"
+#define LINKS_KEY_FIX                                                                                        \
+        "make one (gradsyncctl key new), give it to all of them, and set key_file; daemons of one host can " \
+        "meet on unix:PATH without one"
 /* Keeps a connection to that address. 0; or a negative errno and a sentence in `error`. */
 int links_dial(struct links *links, const struct address *address, char *error, size_t size);
 /* Calls fn for each connection that is up, and for the dialled one in any case. The view is valid during the

@@ -16,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/flood.h"
 #include "base/log.h"
 
@@ -32,11 +33,6 @@ struct listener {
         struct loop_timer *rest;
 };
 
-static int listener_fail(int r, const char *path, const char *what, char *error, size_t size) {
-        snprintf(error, size, "%s %s: %s", what, path, strerror(-r));
-        return r;
-}
-
 /* Makes the missing parent directories, with mode 0755 as mkdir -p does. */
 static int listener_make_parents(const char *path) {
         _cleanup_(freep) char *copy = strdup(path);
@@ -52,11 +48,11 @@ static int listener_make_parents(const char *path) {
         return 0;
 }
 
-/* As listener_fail(). If the user may not write to the place, the text names the setting that can name
+/* As error_say(). If the user may not write to the place, the text names the setting that can name
  * another one. */
 static int listener_fail_place(int r, const struct listener_config *config, const char *what, char *error,
                                size_t size) {
-        listener_fail(r, config->path, what, error, size);
+        error_say(r, error, size, "%s %s", what, config->path);
         size_t used = strlen(error);
 
         if (r == -EACCES || r == -EPERM || r == -EROFS)
@@ -81,27 +77,20 @@ static int listener_remove_stale(const struct sockaddr_un *address, int type) {
         return unlink(address->sun_path) < 0 ? -errno : 0;
 }
 
-void listener_say_no_group(const char *group, char *error, size_t size) {
-        snprintf(error, size,
-                 "socket_group: there is no group '%s'; make it (groupadd --system), or name "
-                 "one that is there",
-                 group);
-}
-
 static int listener_set_access(const struct listener_config *config, char *error, size_t size) {
         struct group *group = NULL;
 
         if (config->group != NULL && config->group[0] != '\0') {
                 group = getgrnam(config->group);
                 if (group == NULL) {
-                        listener_say_no_group(config->group, error, size);
+                        snprintf(error, size, LISTENER_NO_GROUP "; " LISTENER_GROUP_FIX, config->group);
                         return -ENOENT;
                 }
                 if (chown(config->path, (uid_t)-1, group->gr_gid) < 0)
-                        return listener_fail(-errno, config->path, "cannot give the group", error, size);
+                        return error_say(-errno, error, size, "cannot give the group %s", config->path);
         }
         if (chmod(config->path, config->mode) < 0)
-                return listener_fail(-errno, config->path, "cannot set the mode of", error, size);
+                return error_say(-errno, error, size, "cannot set the mode of %s", config->path);
         return 0;
 }
 
@@ -110,7 +99,7 @@ static int listener_open_up(int fd, const struct listener_config *config, char *
         int r = listener_set_access(config, error, size);
 
         if (r == 0 && listen(fd, BACKLOG) < 0)
-                r = listener_fail(-errno, config->path, "cannot listen on", error, size);
+                r = error_say(-errno, error, size, "cannot listen on %s", config->path);
         if (r < 0)
                 unlink(config->path);
         return r;
@@ -135,10 +124,10 @@ int listener_bind(const struct listener_config *config, int type, int *ret, char
                 return r;
         }
         if (r < 0)
-                return listener_fail(r, config->path, "cannot replace", error, size);
+                return error_say(r, error, size, "cannot replace %s", config->path);
         fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0)
-                return listener_fail(-errno, config->path, "cannot make a socket for", error, size);
+                return error_say(-errno, error, size, "cannot make a socket for %s", config->path);
         mode_t mask = umask(0177); /* no client gets in before the mode is set */
         r = bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
         umask(mask);
@@ -154,7 +143,7 @@ static int listener_bind_own(struct listener *listener, const struct listener_co
                              size_t size) {
         listener->path = strdup(config->path);
         if (listener->path == NULL)
-                return listener_fail(-ENOMEM, config->path, "cannot bind", error, size);
+                return error_say(-ENOMEM, error, size, "cannot bind %s", config->path);
         int r = listener_bind(config, SOCK_SEQPACKET, &listener->fd, error, size);
         if (r < 0) {
                 free(listener->path); /* the socket file is not ours */
@@ -237,7 +226,7 @@ int listener_new(struct loop *loop, struct conns *conns, const struct listener_c
         int r = 0;
 
         if (listener == NULL)
-                return listener_fail(-ENOMEM, config->path, "cannot listen on", error, size);
+                return error_say(-ENOMEM, error, size, "cannot listen on %s", config->path);
         listener->loop = loop;
         listener->conns = conns;
         listener->fd = config->fd;
@@ -246,14 +235,14 @@ int listener_new(struct loop *loop, struct conns *conns, const struct listener_c
         if (listener->fd < 0)
                 r = listener_bind_own(listener, config, error, size);
         else if (fcntl(listener->fd, F_SETFL, fcntl(listener->fd, F_GETFL) | O_NONBLOCK) < 0)
-                r = listener_fail(-errno, config->path, "cannot use the passed socket", error, size);
+                r = error_say(-errno, error, size, "cannot use the passed socket %s", config->path);
         if (r == 0) {
                 r = loop_timer_new(loop, listener_on_rested, listener, &listener->rest);
                 if (r == 0)
                         r = loop_io_new(loop, listener->fd, LOOP_READ, listener_on_incoming, listener,
                                         &listener->io);
                 if (r < 0)
-                        listener_fail(r, config->path, "cannot watch", error, size);
+                        error_say(r, error, size, "cannot watch %s", config->path);
         }
         if (r < 0) {
                 listener_free(listener);

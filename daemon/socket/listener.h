@@ -21,8 +21,9 @@ struct listener_config {
  * The caller then owns the socket file and removes it. */
 int listener_bind(const struct listener_config *config, int type, int *ret, char *error, size_t size);
 
-/* Writes the error for a socket_group that does not exist. */
-void listener_say_no_group(const char *group, char *error, size_t size);
+/* The format for the name of a socket_group that does not exist, and the way to repair it. */
+#define LISTENER_NO_GROUP "socket_group: there is no group '%s'"
+#define LISTENER_GROUP_FIX "make it (groupadd --system), or name one that is there"
 
 /* 0 or a negative errno; on failure `error` has a sentence for people. */
 int listener_new(struct loop *loop, struct conns *conns, const struct listener_config *config,

@@ -105,8 +105,8 @@ def test_each_finding_has_exactly_these_fields(doctor, daemon, program):
     assert found["shared memory"] == {"check": "shared memory", "result": "ok", "fix": None,
                                       "text": "memory files can be made, sealed and mapped"}
     assert found["environment"] == {"check": "environment", "result": "fail",
-                                    "text": "GRADSYNC_JOB is set, but GRADSYNC_WORLD_SIZE is not",
-                                    "fix": "export GRADSYNC_WORLD_SIZE, or unset GRADSYNC_JOB"}
+                                    "text": "GRADSYNC_RANK is set but GRADSYNC_WORLD_SIZE is not",
+                                    "fix": "export the variable that is missing, or unset the other one"}
 
 
 def test_text_has_one_line_a_check(doctor, daemon, program):
@@ -114,7 +114,7 @@ def test_text_has_one_line_a_check(doctor, daemon, program):
     made = program(harness.CTL, "doctor", socket=doctor.socket, env={"TMPDIR": doctor.tmp, "GRADSYNC_RANK": "7"})
     assert made.wait() == 1
     lines = made.out.splitlines()
-    assert len(lines) == 12 and all(line.split()[0] in ("ok", "warn", "fail") for line in lines)
+    assert len(lines) == 11 and all(line.split()[0] in ("ok", "warn", "fail") for line in lines)
     wrong, = [line for line in lines if "GRADSYNC_WORLD_SIZE" in line and line.startswith("fail  environment ")]
     assert " -- " in wrong
 
@@ -326,28 +326,29 @@ def test_shared_memory(doctor, daemon):
 @pytest.mark.parametrize("broken, said, fixed", [
     ({"GRADSYNC_SOCKET": "/nonexistent/socket"}, "GRADSYNC_SOCKET points to /nonexistent/socket", {"GRADSYNC_SOCKET": None}),
     ({"GRADSYNC_SOCKET": "/etc/passwd"}, "no socket", {"GRADSYNC_SOCKET": None}),
-    ({"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": "2", "GRADSYNC_RANK": "2"}, "GRADSYNC_RANK is 2, but GRADSYNC_WORLD_SIZE is 2",
+    ({"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": "2", "GRADSYNC_RANK": "2"}, 'GRADSYNC_RANK is "2", which is no number from 0 to 1',
      {"GRADSYNC_WORLD_SIZE": "3"}),
-    ({"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": "two", "GRADSYNC_RANK": "0"}, 'GRADSYNC_WORLD_SIZE is "two", not a number',
+    ({"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": "two", "GRADSYNC_RANK": "0"}, 'GRADSYNC_WORLD_SIZE is "two", which is no number from 1',
      {"GRADSYNC_WORLD_SIZE": "1"}),
-    ({"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": "0", "GRADSYNC_RANK": "0"}, "GRADSYNC_WORLD_SIZE is 0", {"GRADSYNC_WORLD_SIZE": "1"}),
+    ({"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": "0", "GRADSYNC_RANK": "0"}, 'GRADSYNC_WORLD_SIZE is "0", which is no number from 1', {"GRADSYNC_WORLD_SIZE": "1"}),
     ({"GRADSYNC_WORLD_SIZE": "2", "GRADSYNC_RANK": "0"}, "GRADSYNC_JOB is not", {"GRADSYNC_JOB": "j"}),
     ({"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": "2"}, "GRADSYNC_RANK is not", {"GRADSYNC_RANK": "1"}),
     ({"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": "2"}, "GRADSYNC_RANK is not", {"JOB_COMPLETION_INDEX": "1"}),
     ({"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": "2"}, "GRADSYNC_RANK is not", {"GRADSYNC_SPARE": "1"}),
-    ({"GRADSYNC_JOB": "a/b", "GRADSYNC_WORLD_SIZE": "2", "GRADSYNC_RANK": "0"}, 'GRADSYNC_JOB is "a/b"', {"GRADSYNC_JOB": "ab"}),
+    ({"GRADSYNC_JOB": "a/b", "GRADSYNC_WORLD_SIZE": "2", "GRADSYNC_RANK": "0"}, "the name of the job from GRADSYNC_JOB is not 1 to 255 bytes", {"GRADSYNC_JOB": "ab"}),
     ({"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2"}, "RANK is not", {"RANK": "0"}),
-    ({"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0"}, "SLURM_STEP_NUM_TASKS is not", {"SLURM_STEP_NUM_TASKS": "1"}),
+    ({"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, "SLURM_LOCALID is not",
+     {"SLURM_LOCALID": "0"}),
     ({"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": "2", "GRADSYNC_RANK": "1", "TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "0"},
-     "GRADSYNC_RANK=1 counts, RANK=0 does not", {"TORCHELASTIC_RUN_ID": None}),
+     "rank 1 of gradsyncctl run counts, rank 0 of torchrun does not", {"TORCHELASTIC_RUN_ID": None}),
     ({"PMIX_NAMESPACE": "n", "OMPI_COMM_WORLD_SIZE": "2"},
-     "OMPI_COMM_WORLD_SIZE is set, but OMPI_COMM_WORLD_RANK is not", {"OMPI_COMM_WORLD_RANK": "1"}),
+     "OMPI_COMM_WORLD_SIZE is set but OMPI_COMM_WORLD_RANK is not", {"OMPI_COMM_WORLD_RANK": "1"}),
     ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, "PMIX_NAMESPACE is not",
      {"PMIX_NAMESPACE": "n"}),
-    ({"GRADSYNC_JOB": "j", "PMI_SIZE": "2"}, "PMI_SIZE is set, but PMI_RANK is not", {"PMI_RANK": "1"}),
+    ({"GRADSYNC_JOB": "j", "PMI_SIZE": "2"}, "PMI_SIZE is set but PMI_RANK is not", {"PMI_RANK": "1"}),
     # srun speaks PMI, too, and needs no name beside its own; of mpirun within a step, mpirun counts
     ({"PMI_SIZE": "2", "PMI_RANK": "1", "SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0",
-      "SLURM_STEP_NUM_TASKS": "2"}, "SLURM_PROCID is not", {"SLURM_PROCID": "1"}),
+      "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "1"}, "SLURM_PROCID is not", {"SLURM_PROCID": "1"}),
     ({"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0",
       "PMIX_NAMESPACE": "n", "OMPI_COMM_WORLD_RANK": "3"}, "OMPI_COMM_WORLD_SIZE is not", {"OMPI_COMM_WORLD_SIZE": "4"}),
     ({"XDG_RUNTIME_DIR": "/nonexistent"}, "XDG_RUNTIME_DIR points to /nonexistent", {"XDG_RUNTIME_DIR": None}),

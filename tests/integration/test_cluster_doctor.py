@@ -128,7 +128,7 @@ def test_there_is_no_key(doctor, coordinator, served, common):
     del common["key_file"]
     rewrite(made, **common)
     result, text, fix = on(doctor, made).one("cluster key")
-    assert result == "fail" and "no TCP between daemons without one" in text and "key new" in fix
+    assert result == "fail" and "no TCP between daemons without a key" in text and "key new" in fix
     assert doctor.one("coordinator")[0] == "fail"
     rewrite(made, **common, insecure_no_auth="yes")
     assert doctor.one("cluster key")[0] == "warn"
@@ -172,6 +172,18 @@ def test_another_user_is_told_what_the_daemon_says(doctor, coordinator, daemon, 
     wait_until(lambda: doctor(uid=61300)["coordinator"][0]["result"] == "fail", "the loss")
     assert "as root" in doctor(uid=61300)["coordinator"][0]["fix"]
     coordinator.start()
+
+
+@pytest.mark.parametrize("check, line, said", [
+    ("cluster times", "death = 1s", "must each be longer"),
+    ("socket group", "[daemon]\nsocket_group = no-such-group", "there is no group 'no-such-group'"),
+    ("metrics address", "[daemon]\nmetrics_listen = 192.0.2.1:9464", "cannot listen on 192.0.2.1:9464"),
+])
+def test_settings_that_do_not_suit(doctor, served, common, check, line, said):
+    made = served()
+    made.config.write_text(cluster_text(**common) + line + "\n")
+    result, text, fix = on(doctor, made).one(check)
+    assert result in ("warn", "fail") and said in text and fix
 
 
 @pytest.mark.parametrize("line, said", [("nonsense = 1", "nonsense"),

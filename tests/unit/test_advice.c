@@ -134,8 +134,9 @@ TEST_WITH(a_named_socket_may_be_of_a_service, begin, tear_down) {
         put_program("path/gradsyncd");
         look(NULL);
         assert_string_equal(start("cpu", "/run/gradsync/cpu/socket"), "systemctl start 'gradsyncd@cpu'");
-        assert_string_equal(start("cpu", "/run/gradsync/cpu:b/socket"),
-                            "gradsyncd --device cpu --socket /run/gradsync/cpu:b/socket");
+        assert_string_equal(start("cpu", "/run/gradsync/cpu:b/socket"), "systemctl start 'gradsyncd@cpu:b'");
+        assert_string_equal(start("cpu", "/tmp/gradsync/cpu:b/socket"),
+                            "gradsyncd --device cpu:b --socket /tmp/gradsync/cpu:b/socket");
         assert_string_equal(advice_device_at("/run/gradsync/cpu:b/socket", "cpu", device), "cpu:b");
         assert_string_equal(advice_device_at("/gradsync/x/gradsync/cuda:1/socket", "cpu", device), "cuda:1");
         assert_string_equal(advice_device_at("/run/gradsync/foo/socket", "cpu", device), "cpu");

@@ -280,6 +280,9 @@ TEST(differences_are_told) {
         same->bucket[0].offset += 4096;
         assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text), &parameter));
         assert_non_null(strstr(text, "bucket 0 has 144 bytes at 8192 on rank 1 but 144 at 4096 on rank 0"));
+        same->voids = true;
+        assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text), &parameter));
+        assert_string_equal(text, "rank 1 has made it with void_on_loss, rank 0 without");
         same->reduce = WIRE__REDUCE__SUM;
         assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text), &parameter));
         assert_non_null(strstr(text, "rank 1 wants the sum"));

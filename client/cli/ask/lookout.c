@@ -49,7 +49,6 @@ static int lookout_remember_homes(struct lookout *lookout, const struct observat
 enum lookout_found { LOOKOUT_NOBODY, LOOKOUT_ANOTHER, LOOKOUT_THE_SAME };
 
 /* Asks at `home`. If no daemon answers, `why` gets a line about that. */
-/* Asks at `home`. If no daemon answers, `why` gets a line about that. */
 static enum lookout_found lookout_visit(const struct lookout *lookout, const struct lookout_home *home,
                                         FILE *why) {
         enum lookout_found found = LOOKOUT_NOBODY;

@@ -27,14 +27,12 @@ static bool observe_look(const struct cli *cli, struct attempt *at, const struct
 
 static void observe_advise(const struct cli *cli, const struct sockets *sockets) {
         bool named = sockets->source == SOCKETS_FROM_OPTION || sockets->source == SOCKETS_FROM_VARIABLE;
-        const char *device = sockets_device(cli), *place = named ? sockets->at[0].path : NULL;
-        char text[ADVICE_TEXT], buffer[ADVICE_DEVICE];
+        const char *place = named ? sockets->at[0].path : NULL;
+        char text[ADVICE_TEXT];
         struct advice advice;
 
         bundled_advice(&advice);
-        if (place)
-                device = advice_device_at(place, device, buffer);
-        if (!advice_start(&advice, device, place, "\n       or:  ", text, sizeof text))
+        if (!advice_start(&advice, sockets_device(cli), place, "\n       or:  ", text, sizeof text))
                 cli_complain("%s", text);
         else
                 fprintf(stderr, "Start %s:  %s\n", named ? "it" : "one", text);

@@ -13,7 +13,7 @@
 #include "client/cli/base/cli.h"
 
 const char *private_parent(void) {
-        const char *parent = cli_variable("TMPDIR");
+        const char *parent = environ_get("TMPDIR");
 
         return parent ? parent : "/tmp";
 }

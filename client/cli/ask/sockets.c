@@ -9,7 +9,7 @@
 #include "client/cli/base/format.h"
 
 const char *sockets_device(const struct cli *cli) {
-        const char *device = cli->device ? cli->device : cli_variable("GRADSYNC_DEVICE");
+        const char *device = cli->device ? cli->device : environ_get("GRADSYNC_DEVICE");
 
         return device ? device : "cpu";
 }
@@ -40,7 +40,7 @@ static int sockets_add(struct sockets *sockets, char *path) {
 }
 
 static int sockets_add_device(struct sockets *sockets, const char *device) {
-        const char *runtime = cli_variable("XDG_RUNTIME_DIR");
+        const char *runtime = environ_get("XDG_RUNTIME_DIR");
         int r = 0;
 
         if (runtime)
@@ -79,7 +79,7 @@ static int sockets_add_private(struct sockets *sockets) {
 }
 
 int sockets_find_one(const struct cli *cli, struct sockets *ret) {
-        const char *socket = cli_variable("GRADSYNC_SOCKET");
+        const char *socket = environ_get("GRADSYNC_SOCKET");
         int r;
 
         *ret = (struct sockets){ .one = true, .source = SOCKETS_FROM_ANYWHERE };
@@ -93,7 +93,7 @@ int sockets_find_one(const struct cli *cli, struct sockets *ret) {
                 ret->source = SOCKETS_FROM_VARIABLE;
                 r = sockets_add(ret, strdup(socket));
         } else {
-                if (cli_variable("GRADSYNC_DEVICE"))
+                if (environ_get("GRADSYNC_DEVICE"))
                         ret->source = SOCKETS_FROM_DEVICE_VARIABLE;
                 r = sockets_add_device(ret, sockets_device(cli));
         }
@@ -103,7 +103,7 @@ int sockets_find_one(const struct cli *cli, struct sockets *ret) {
 }
 
 int sockets_find_all(const struct cli *cli, struct sockets *ret) {
-        const char *runtime = cli_variable("XDG_RUNTIME_DIR");
+        const char *runtime = environ_get("XDG_RUNTIME_DIR");
         int r = sockets_find_one(cli, ret);
 
         if (r < 0 || ret->source != SOCKETS_FROM_ANYWHERE)

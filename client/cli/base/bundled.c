@@ -32,15 +32,10 @@ char *bundled_executable(const char *const *patterns, size_t n) {
 }
 
 char *bundled_daemon(void) {
-        static const char *const beside[] = {
-                "%s/gradsyncd",
-                "%s/../../daemon/core/gradsyncd",
-                "%s/../sbin/gradsyncd",
-                "%s/../bin/gradsyncd",
-        };
-        char *found = bundled_executable(beside, array_size(beside));
+        struct advice advice;
 
-        return found ? found : strdup("gradsyncd");
+        bundled_advice(&advice);
+        return strdup(*advice.daemon ? advice.daemon : "gradsyncd");
 }
 
 char *bundled_example(const char *name) {

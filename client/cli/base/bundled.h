@@ -11,8 +11,7 @@
 char *bundled_path(const char *pattern);
 /* The first of these paths at which an executable file is, or NULL. */
 char *bundled_executable(const char *const *patterns, size_t n);
-/* The gradsyncd beside this program (installed or in a build tree), else the name, to be looked for in PATH.
- * NULL if memory is short. */
+/* The gradsyncd that advice names, else the bare name. NULL if memory is short. */
 char *bundled_daemon(void);
 /* The example program of that name, installed or in a build tree: NULL if there is none. A name with a "/" is
  * none. */

@@ -266,9 +266,3 @@ bool cli_parse_seconds(const char *text, unsigned long *ret_ms) {
         *ret_ms = (unsigned long)(value * 1000 + 0.5);
         return true;
 }
-
-const char *cli_variable(const char *name) {
-        const char *value = getenv(name);
-
-        return value && *value ? value : NULL;
-}

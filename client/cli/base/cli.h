@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "client/lib/base/environ.h"
 #include "proto/cleanup.h"
 
 enum cli_exit {
@@ -134,8 +135,5 @@ void cli_clear_with(void (*fn)(void *data), void *data);
 bool cli_parse_number(const char *text, unsigned long min, unsigned long max, unsigned long *ret);
 /* A time in seconds, with decimals, as milliseconds: 0.01..1e6 s. */
 bool cli_parse_seconds(const char *text, unsigned long *ret_ms);
-
-/* The value of an environment variable; NULL if it is not set or empty. */
-const char *cli_variable(const char *name);
 
 void cli_command_help(const struct cli_command *command, FILE *to);

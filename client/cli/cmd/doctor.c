@@ -9,8 +9,6 @@
 #include "client/cli/view/document.h"
 #include "client/cli/view/paint.h"
 
-static const char *const verdict_names[] = { "ok", "warn", "fail" };
-
 /* Whether the fresh failure says more than the known one: the least is said by a place without a daemon. */
 static bool cmd_doctor_tells_more(enum talk_result fresh, enum talk_result known) {
         return known == TALK_ABSENT && fresh != TALK_ABSENT;

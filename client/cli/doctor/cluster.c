@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Checks of a daemon that belongs to a cluster. gradsyncd makes them itself (gradsyncd --check), because it
- * has the keys and knows how daemons meet; the doctor runs it once more, with the arguments of the daemon
- * that answers. If another user runs the daemon, the caller may not read its key: the doctor repeats what
- * that daemon says of its connections.
+ * Checks of a daemon's settings. gradsyncd makes them itself (gradsyncd --check), because it has the keys and
+ * knows how daemons meet; the doctor runs it once more, with the arguments of the daemon that answers. If
+ * another user runs the daemon, the caller may not read its key: the doctor repeats what that daemon says of
+ * its connections.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -109,25 +109,18 @@ static pid_t doctor_cluster_start(const struct doctor_command *command, FILE **r
 
 /* RESULT TAB CHECK TAB TEXT TAB FIX. False: it is no such line. */
 static bool doctor_cluster_take_line(char *line, struct findings *findings) {
-        static const char *const known[] = { "cluster address", "cluster key", "coordinator", "cluster clock",
-                                             "memory limit" };
         char *part[4], *rest = line;
-        const char *check = NULL;
+        enum verdict verdict;
 
         for (size_t i = 0; i < array_size(part); i++) {
                 part[i] = strsep(&rest, "\t\n");
                 if (!part[i])
                         return false;
         }
-        for (size_t i = 0; i < array_size(known); i++)
-                if (strcmp(part[1], known[i]) == 0)
-                        check = known[i];
-        if (!check)
-                return false;
-        enum verdict verdict = strcmp(part[0], "ok") == 0     ? VERDICT_OK
-                               : strcmp(part[0], "warn") == 0 ? VERDICT_WARN
-                                                              : VERDICT_FAIL;
-        findings_add(findings, check, verdict, format_new("%s", part[2]),
+        for (verdict = VERDICT_OK; strcmp(part[0], verdict_names[verdict]) != 0; verdict++)
+                if (verdict == VERDICT_FAIL)
+                        return false;
+        findings_add(findings, part[1], verdict, format_new("%s", part[2]),
                      verdict == VERDICT_OK ? NULL : format_new("%s", part[3]));
         return true;
 }

@@ -12,6 +12,7 @@
 
 #include "client/cli/base/bundled.h"
 #include "client/cli/base/format.h"
+#include "client/cli/base/user.h"
 #include "client/cli/doctor/doctor.h"
 
 #define NAME_SIZE 256u
@@ -47,16 +48,6 @@ static const char *doctor_daemon_group_name(gid_t gid, char buffer[static NAME_S
                 snprintf(buffer, NAME_SIZE, "%s", group->gr_name);
         else
                 snprintf(buffer, NAME_SIZE, "%u", (unsigned)gid);
-        return buffer;
-}
-
-static const char *doctor_daemon_user_name(uid_t uid, char buffer[static NAME_SIZE]) {
-        const struct passwd *user = getpwuid(uid);
-
-        if (user)
-                snprintf(buffer, NAME_SIZE, "%s", user->pw_name);
-        else
-                snprintf(buffer, NAME_SIZE, "%u", (unsigned)uid);
         return buffer;
 }
 
@@ -97,12 +88,12 @@ static char *doctor_daemon_root_group_fix(const struct checkup *checkup, const s
         const struct group *group = getgrnam(SOCKET_GROUP);
         const char *path = checkup->path;
         bool made = group, joined = group && doctor_daemon_is_granted_group(group->gr_gid);
-        char user[NAME_SIZE];
+        char user[USER_SIZE];
         _cleanup_(freep) char *mode =
                 info->st_mode & S_IWGRP ? strdup("") : format_new(" && chmod g+rw %s", path);
-        _cleanup_(freep) char *join = joined ? strdup("")
-                                             : format_new(" && usermod -aG " SOCKET_GROUP " %s",
-                                                          doctor_daemon_user_name(geteuid(), user));
+        _cleanup_(freep) char *join =
+                joined ? strdup("")
+                       : format_new(" && usermod -aG " SOCKET_GROUP " %s", user_show(user, geteuid()));
 
         return !mode || !join ? NULL
                               : format_new("give it to group " SOCKET_GROUP ", as root: %schgrp " SOCKET_GROUP
@@ -114,7 +105,7 @@ static char *doctor_daemon_root_group_fix(const struct checkup *checkup, const s
 
 static char *doctor_daemon_group_fix(const struct checkup *checkup, const struct stat *info) {
         const char *as_root = info->st_uid == geteuid() ? "" : advice_as_root(&checkup->advice);
-        char group[NAME_SIZE], user[NAME_SIZE];
+        char group[NAME_SIZE], user[USER_SIZE];
 
         if (info->st_gid == 0)
                 return doctor_daemon_root_group_fix(checkup, info);
@@ -127,12 +118,12 @@ static char *doctor_daemon_group_fix(const struct checkup *checkup, const struct
                 return format_new("you are in group %s since your last login: log in again, or use newgrp %s",
                                   name, name);
         return format_new("join group %s: %susermod -aG %s %s, then log in again", name,
-                          advice_as_root(&checkup->advice), name, doctor_daemon_user_name(geteuid(), user));
+                          advice_as_root(&checkup->advice), name, user_show(user, geteuid()));
 }
 
 static void doctor_daemon_permissions(const struct checkup *checkup, struct findings *findings) {
         const char *check = "permissions";
-        char directory[PATH_MAX], owner[NAME_SIZE], group[NAME_SIZE];
+        char directory[PATH_MAX], owner[USER_SIZE], group[NAME_SIZE];
         struct stat info;
 
         if (!checkup->path)
@@ -149,7 +140,7 @@ static void doctor_daemon_permissions(const struct checkup *checkup, struct find
                                      format_new("start the daemon, then look again"));
                 return;
         }
-        const char *who = doctor_daemon_user_name(info.st_uid, owner),
+        const char *who = user_show(owner, info.st_uid),
                    *which = doctor_daemon_group_name(info.st_gid, group);
         if (faccessat(AT_FDCWD, checkup->path, W_OK, AT_EACCESS) < 0)
                 return findings_add(findings, check, VERDICT_FAIL,

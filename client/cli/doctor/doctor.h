@@ -24,7 +24,7 @@ struct checkup {
 void doctor_daemon(const struct checkup *checkup, struct findings *findings);
 /* The remedy for a daemon that does not answer at the checkup's path. */
 char *doctor_remedy(const struct checkup *checkup);
-/* Whether a daemon that belongs to a cluster can reach it. */
+/* Whether the settings of the daemon suit this host, and its cluster. */
 void doctor_cluster(const struct checkup *checkup, struct findings *findings);
 /* The limits under which this user and the daemon run. */
 void doctor_limits(const struct checkup *checkup, struct findings *findings);

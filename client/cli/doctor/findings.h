@@ -8,7 +8,7 @@
 enum verdict { VERDICT_OK, VERDICT_WARN, VERDICT_FAIL };
 
 struct finding {
-        const char *check; /* name of the check */
+        char *check; /* its name */
         enum verdict verdict;
         char *what;
         char *fix; /* NULL where nothing is to be done */
@@ -20,7 +20,9 @@ struct findings {
         bool incomplete; /* memory was short */
 };
 
-/* Adds a finding and takes over the strings. A NULL `what` is a lack of memory and makes the findings
+extern const char *const verdict_names[VERDICT_FAIL + 1];
+
+/* Adds a finding and takes over `what` and `fix`. A NULL `what` is a lack of memory and makes the findings
  * incomplete. */
 void findings_add(struct findings *findings, const char *check, enum verdict verdict, char *what, char *fix);
 void findings_deinit(struct findings *findings);

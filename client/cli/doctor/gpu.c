@@ -85,7 +85,7 @@ static void doctor_gpu_driver(const struct checkup *checkup, struct findings *fi
         struct cuda cuda;
         int n = 0;
 
-        if (cuda_load(&cuda, cli_variable("GRADSYNC_CUDA_DRIVER"), error, sizeof(error)) < 0)
+        if (cuda_load(&cuda, environ_get("GRADSYNC_CUDA_DRIVER"), error, sizeof(error)) < 0)
                 return findings_add(findings, "gpu driver", doctor_gpu_verdict(checkup),
                                     format_new("%s", error),
                                     format_new("install the NVIDIA driver, 580 or newer; in a container, "

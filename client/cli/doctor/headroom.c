@@ -8,27 +8,12 @@
 #include "client/cli/doctor/headroom.h"
 #include "proto/cgroup.h"
 
-/* "max" and the huge number by which cgroup v1 says the same are no limits. */
-#define UNLIMITED (UINT64_C(1) << 60)
-
 struct files {
-        const char *limit, *used, *droppable;
+        const char *used, *droppable;
 };
 
-static const struct files v1 = { "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file" };
-static const struct files v2 = { "memory.max", "memory.current", "inactive_file" };
-
-static bool headroom_read_number(const char *directory, const char *name, uint64_t *ret) {
-        char path[PATH_MAX + 64];
-
-        snprintf(path, sizeof path, "%s/%s", directory, name);
-        FILE *file = fopen(path, "re");
-        if (!file)
-                return false;
-        bool found = fscanf(file, "%" SCNu64, ret) == 1;
-        fclose(file);
-        return found;
-}
+static const struct files v1 = { "memory.usage_in_bytes", "total_inactive_file" };
+static const struct files v2 = { "memory.current", "inactive_file" };
 
 /* Value of "KEY VALUE" in memory.stat; 0 if it is not there. */
 static uint64_t headroom_read_stat(const char *directory, const char *key) {
@@ -50,8 +35,7 @@ static void headroom_consider(void *data, const char *directory, bool unified) {
         struct headroom *room = data;
         uint64_t limit, used;
 
-        if (!headroom_read_number(directory, files->limit, &limit) || limit >= UNLIMITED ||
-            !headroom_read_number(directory, files->used, &used))
+        if (!cgroup_memory_limit(directory, unified, &limit) || !cgroup_read(directory, files->used, &used))
                 return;
         uint64_t droppable = headroom_read_stat(directory, files->droppable);
         used -= droppable < used ? droppable : used;

@@ -44,7 +44,7 @@ static bool nccl_look_for(struct nccl *ret) {
         char pattern[4096];
 
         for (size_t i = 0; i < array_size(pythons); i++) {
-                const char *folder = pythons[i].variable ? cli_variable(pythons[i].variable) : "";
+                const char *folder = pythons[i].variable ? environ_get(pythons[i].variable) : "";
 
                 if (!folder)
                         continue;

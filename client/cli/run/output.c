@@ -181,7 +181,7 @@ static void output_log(struct run *run, unsigned rank, const char *line, size_t 
 
 int output_open(struct run *run) {
         const struct run_options *options = run->options;
-        const char *term = cli_variable("TERM");
+        const char *term = environ_get("TERM");
         int code = CLI_OK;
 
         run->screen = -1;

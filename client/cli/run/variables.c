@@ -54,7 +54,7 @@ void run_set_common_variables(const struct run *run) {
         unsigned long members = run->options->members;
 
         setenv("GRADSYNC_JOB", run->job, 1);
-        if (run->token && !cli_variable("GRADSYNC_JOB_TOKEN"))
+        if (run->token && !environ_get("GRADSYNC_JOB_TOKEN"))
                 setenv("GRADSYNC_JOB_TOKEN", run->token, 1);
         setenv("GRADSYNC_SOCKET", run->socket, 1);
         variables_set_number("GRADSYNC_WORLD_SIZE", members, true);
@@ -69,7 +69,7 @@ void run_set_common_variables(const struct run *run) {
 }
 
 int64_t run_longest_pause(void) {
-        const char *text = cli_variable("GRADSYNC_REJOIN_GRACE");
+        const char *text = environ_get("GRADSYNC_REJOIN_GRACE");
         double grace = text ? strtod(text, NULL) : UNKNOWN_GRACE_S;
 
         if (!(grace > 0))

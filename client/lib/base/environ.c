@@ -171,16 +171,12 @@ static bool environ_is_overruled(const struct row *row) {
         return false;
 }
 
-static const struct row *environ_find_row(void) {
+static bool environ_is_complete(const struct row *row) {
         const char *missing;
 
-        for (size_t i = 0; i < array_size(rows); i++) {
-                environ_count_set(&rows[i], &missing);
-                if (missing == NULL && !environ_is_overruled(&rows[i]) &&
-                    (rows[i].flag == NULL || strcmp(environ_get(rows[i].flag), "0") != 0))
-                        return &rows[i];
-        }
-        return NULL;
+        environ_count_set(row, &missing);
+        return missing == NULL && !environ_is_overruled(row) &&
+               (row->flag == NULL || strcmp(environ_get(row->flag), "0") != 0);
 }
 
 static int environ_number(const char *variable, uint64_t least, uint64_t most, uint64_t *ret) {
@@ -237,11 +233,21 @@ static int environ_take_row(const struct row *row, struct environ_job *ret) {
         return GRADSYNC_OK;
 }
 
-int environ_job(struct environ_job *ret) {
-        const struct row *row = environ_find_row();
-
+int environ_next_job(size_t *at, struct environ_job *ret) {
         *ret = (struct environ_job){ .rank = -1, .local_rank = -1, .instance = -1 };
-        return row == NULL ? GRADSYNC_OK : environ_take_row(row, ret);
+        while (*at < array_size(rows)) {
+                const struct row *row = &rows[(*at)++];
+
+                if (environ_is_complete(row))
+                        return environ_take_row(row, ret);
+        }
+        return GRADSYNC_OK;
+}
+
+int environ_job(struct environ_job *ret) {
+        size_t first = 0;
+
+        return environ_next_job(&first, ret);
 }
 
 static int environ_seconds(const char *variable, int64_t *ret) {

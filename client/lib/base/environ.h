@@ -32,6 +32,8 @@ const char *environ_get(const char *name);
 
 /* Reads the first complete row. GRADSYNC_OK (also if there is none), or INVALID naming the variable. */
 int environ_job(struct environ_job *ret);
+/* Likewise the first complete one of the rows from *at on; *at becomes the row after it. */
+int environ_next_job(size_t *at, struct environ_job *ret);
 
 /* GRADSYNC_REJOIN_GRACE in milliseconds; *ret is untouched if it is not set. INVALID if it is no number of
  * seconds. */

@@ -24,13 +24,11 @@ static const char *start_folder(char ret[PATH_MAX]) {
 }
 
 void start_advice(const char *device, const char *place, char *text, size_t size) {
-        char ways[ADVICE_TEXT], folder[PATH_MAX], buffer[ADVICE_DEVICE];
+        char ways[ADVICE_TEXT], folder[PATH_MAX];
         struct advice advice;
 
         if (device == NULL)
                 device = environ_get("GRADSYNC_DEVICE") ? environ_get("GRADSYNC_DEVICE") : "cpu";
-        if (place != NULL)
-                device = advice_device_at(place, device, buffer);
         advice_look(&advice, "", start_folder(folder));
         if (!advice_start(&advice, device, place, ", or ", ways, sizeof(ways)))
                 snprintf(text, size, "To have one, %s", ways);

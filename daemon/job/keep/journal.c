@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/error.h"
 #include "base/proc.h"
 #include "proto/frame.h"
 
@@ -136,11 +137,6 @@ static struct journal_slot *slot_next(const struct journal *journal, const struc
 
 /* ---- the file ---- */
 
-static int journal_fail(int r, const char *path, const char *what, char *error, size_t size) {
-        snprintf(error, size, "%s cannot be %s: %s", path, what, strerror(-r));
-        return r;
-}
-
 /* One that another user has made, or may write to, is not believed. */
 static int journal_open_file(const char *path, int *ret, char *error, size_t size) {
         struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -148,7 +144,7 @@ static int journal_open_file(const char *path, int *ret, char *error, size_t siz
         struct stat info;
 
         if (fd < 0 || fstat(fd, &info) < 0)
-                return journal_fail(-errno, path, "opened", error, size);
+                return error_say(-errno, error, size, "%s cannot be opened", path);
         if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
                 snprintf(error, size,
                          "%s is not a file of this user's own that no other one can use: remove it", path);
@@ -156,8 +152,9 @@ static int journal_open_file(const char *path, int *ret, char *error, size_t siz
         }
         if (fcntl(fd, F_SETLK, &lock) < 0)
                 return errno == EAGAIN || errno == EACCES
-                               ? journal_fail(-EBUSY, path, "used: another gradsyncd has it", error, size)
-                               : journal_fail(-errno, path, "locked", error, size);
+                               ? error_say(-EBUSY, error, size, "%s cannot be used: another gradsyncd has it",
+                                           path)
+                               : error_say(-errno, error, size, "%s cannot be locked", path);
         *ret = fd;
         fd = -1;
         return 0;
@@ -290,7 +287,7 @@ int journal_open(const char *path, struct journal **ret, char *error, size_t siz
         char boot[PROC_BOOT];
 
         if (journal == NULL)
-                return journal_fail(-ENOMEM, path, "opened", error, size);
+                return error_say(-ENOMEM, error, size, "%s cannot be opened", path);
         journal->fd = -1;
         proc_boot(boot);
         int r = journal_open_file(path, &journal->fd, error, size);
@@ -307,7 +304,7 @@ int journal_open(const char *path, struct journal **ret, char *error, size_t siz
         }
         if (r < 0) {
                 journal_close(journal);
-                return journal_fail(r, path, "used", error, size);
+                return error_say(r, error, size, "%s cannot be used", path);
         }
         header_of(journal)->run++;
         *ret = journal;

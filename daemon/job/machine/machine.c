@@ -87,11 +87,11 @@ static void machine_set_due(struct job *job) {
 
         if (machine->beat == NULL)
                 return;
-        uint64_t now = clock_now(), due = node_deadline(&machine->node);
+        uint64_t due = node_deadline(&machine->node);
         if (due == machine->due)
                 return;
         machine->due = due;
-        loop_timer_arm(machine->beat, due > now ? due - now : 0);
+        loop_timer_arm_at(machine->beat, due);
 }
 
 /* Does the machine's own part of an action. Returns whether the job has none in it. Without other nodes, or

@@ -57,6 +57,7 @@ int description_new(const struct offer *begin, struct parameters_home *home, uid
         r = charge_take(&d->charge, home->accounts, uid, ACCOUNT_PLANS,
                         sizeof(*d) + begin->buckets * sizeof(struct description_bucket), refusal);
         d->reduce = begin->reduce;
+        d->voids = begin->void_on_loss;
         d->arena_bytes = begin->arena_bytes;
         d->control_bytes = begin->control_bytes;
         d->n_params = begin->params;
@@ -295,7 +296,8 @@ static bool equal_layout(const struct description *a, const char *name_a, const 
 }
 
 static bool equal_whole(const struct description *a, const struct description *b) {
-        return a->n_params == b->n_params && a->n_buckets == b->n_buckets && a->reduce == b->reduce;
+        return a->n_params == b->n_params && a->n_buckets == b->n_buckets && a->reduce == b->reduce &&
+               a->voids == b->voids;
 }
 
 /* The first parameter that differs, among the first `common`; `common`: none does. */
@@ -336,6 +338,7 @@ struct plan_facts description_facts(const struct description *d, uint32_t index)
                                     .n_params = d->n_params,
                                     .n_buckets = d->n_buckets,
                                     .reduce = d->reduce,
+                                    .voids = d->voids,
                                     .placed = d->placed };
 
         if (index < d->n_params) {

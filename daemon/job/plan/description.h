@@ -39,6 +39,7 @@ struct description_bucket {
 
 struct description {
         unsigned reduce;
+        bool voids;                   /* the end of the generation ends it, if it is not agreed by then */
         uint64_t arena_bytes;         /* 0: all buckets lie in registered memory, or will be refused */
         uint64_t control_bytes;       /* of the memory for the diagnosis pages */
         uint64_t payload;             /* bytes of all parameters */

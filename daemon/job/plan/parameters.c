@@ -110,7 +110,7 @@ struct parameters *parameters_unref(struct parameters *p) {
 
 /* ---- making ---- */
 
-/* Their own entries will be n. */
+/* They will have n entries. */
 static int parameters_make(struct parameters *p, uint32_t n, struct refusal *refusal) {
         p->slots = 2;
         while (p->slots < 2 * n)
@@ -126,28 +126,20 @@ static int parameters_make(struct parameters *p, uint32_t n, struct refusal *ref
         return p->own != NULL && p->slot != NULL ? 0 : -ENOMEM;
 }
 
-static int parameters_begin(struct parameters_home *home, uid_t uid, struct parameters *parent,
-                            uint32_t shared, uint32_t n, struct parameters **ret, struct refusal *refusal) {
+int parameters_new(struct parameters_home *home, uid_t uid, uint32_t n, struct parameters **ret,
+                   struct refusal *refusal) {
         struct parameters *p = calloc(1, sizeof(*p));
 
         if (p == NULL)
                 return -ENOMEM;
-        *p = (struct parameters){
-                .home = home, .uid = uid, .references = 1, .shared = shared, .n = n, .have = shared
-        };
+        *p = (struct parameters){ .home = home, .uid = uid, .references = 1, .n = n };
         list_init(&p->link);
-        p->parent = parent != NULL ? parameters_ref(parent) : NULL;
-        int r = parameters_make(p, n - shared, refusal);
+        int r = parameters_make(p, n, refusal);
         if (r != 0)
                 parameters_unref(p);
         else
                 *ret = p;
         return r;
-}
-
-int parameters_new(struct parameters_home *home, uid_t uid, uint32_t n, struct parameters **ret,
-                   struct refusal *refusal) {
-        return parameters_begin(home, uid, NULL, 0, n, ret, refusal);
 }
 
 /* ---- names ---- */
@@ -184,13 +176,6 @@ static uint32_t *parameters_slot(const struct parameters *p, const char *name, u
                 at = (at + 1) & (p->slots - 1);
         }
         return &p->slot[at];
-}
-
-/* Among the first `most` of their own. */
-static bool parameters_have(const struct parameters *p, uint32_t most, const char *name, uint64_t hash) {
-        uint32_t number = *parameters_slot(p, name, hash);
-
-        return number > 0 && number <= most;
 }
 
 /* ---- entries ---- */
@@ -250,11 +235,12 @@ static int parameters_add(struct parameters *p, const struct offer_param *from, 
         size_t name_bytes = strlen(from->name) + 1, shape_bytes = from->dims * sizeof(uint64_t);
         uint64_t hash = name_hash(p->home->key, from->name, name_bytes - 1);
         uint32_t *slot = parameters_slot(p, from->name, hash);
+        uint32_t before = p->parent != NULL ? *parameters_slot(p->parent, from->name, hash) : 0;
         struct parameter *entry = &p->own[p->have - p->shared];
         void *room;
 
         assert(p->have < p->n);
-        if (*slot != 0 || (p->parent != NULL && parameters_have(p->parent, p->shared, from->name, hash)))
+        if (*slot != 0 || (before > 0 && before <= p->shared))
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "two parameters are called \"%s\"; give each its own name", from->name);
         int r = parameters_room(p, shape_bytes + name_bytes, &room, refusal);
@@ -284,10 +270,12 @@ int parameters_put(struct parameters **parameters, uint32_t index, const struct 
                 return 0;
         if (index < p->have) {
                 assert(p->parent == NULL); /* entries after a parent's have one user, which only appends */
-                int r = parameters_begin(p->home, p->uid, p, index, p->n, &other, refusal);
+                int r = parameters_new(p->home, p->uid, p->n - index, &other, refusal);
                 if (r != 0)
                         return r;
-                parameters_unref(p);
+                other->parent = p; /* with the reference */
+                other->shared = other->have = index;
+                other->n = p->n;
                 *parameters = p = other;
         }
         return parameters_add(p, from, elements, refusal);

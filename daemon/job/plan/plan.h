@@ -34,7 +34,6 @@ enum plan_part_state {
 
 struct plan_part { /* of one member of this node */
         enum plan_part_state state;
-        bool void_on_loss;          /* what the member wants the plan to be; it is as the first one says */
         uint32_t request;           /* to be answered when the backend is done, or all agree; 0: none open */
         uint64_t deadline, timeout; /* of the agreement; UINT64_MAX: none */
         uint64_t mapped;            /* clock_now() when it was */

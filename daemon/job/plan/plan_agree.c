@@ -176,7 +176,6 @@ int plan_begin(struct member *member, const struct offer *begin, struct refusal 
         if (begin->plan >= member->next_plan)
                 member->next_plan = begin->plan + 1;
         part_set_state(part, PART_DESCRIBING);
-        part->void_on_loss = begin->void_on_loss;
         part->timeout = begin->timeout;
         part->deadline = begin->timeout > 0 ? clock_now() + part->timeout : UINT64_MAX;
         member->plans++;
@@ -225,15 +224,10 @@ static int compare(struct plan *plan, struct member *member, struct refusal *ref
         char reference[48], other[48], difference[700];
         const char *parameter;
 
-        if (!plan->agreed && part->void_on_loss != plan->void_on_loss)
-                return refuse_for(
-                        refusal, WIRE__CODE__PLAN_MISMATCH, member->rank, (int32_t)member->pid,
-                        "plan %u of job '%s': rank %u (pid %d) has made it %s void_on_loss, another "
-                        "member %s",
-                        plan->ordinal, plan->job->name, member->rank, (int)member->pid,
-                        part->void_on_loss ? "with" : "without", part->void_on_loss ? "without" : "with");
         if (plan->reference == NULL)
                 return 0;
+        if (plan->agreed) /* no generation ends it any more */
+                part->description->voids = plan->reference->voids;
         member_text(plan_member(plan, plan->reference_local), reference, sizeof(reference));
         member_text(member, other, sizeof(other));
         if (!description_equal(plan->reference, reference, part->description, other, difference,
@@ -258,6 +252,7 @@ static int keep_reference(struct plan *plan, uint32_t local) {
         if (r < 0)
                 return r;
         plan->reference = part->description;
+        plan->void_on_loss = plan->reference->voids;
         plan->reference_local = local;
         part->description = NULL;
         return 0;

@@ -14,7 +14,6 @@ static bool explain_facts(const struct plan *plan, uint32_t index, struct plan_f
                 return false;
         *ret = description_facts(description, index);
         ret->prefix = description_prefix(description, index);
-        ret->voids = plan->void_on_loss;
         if (plan->reference_local < job->n_local) {
                 ret->rank = plan_member(plan, plan->reference_local)->rank;
                 ret->pid = (int32_t)plan_member(plan, plan->reference_local)->pid;
