@@ -48,6 +48,9 @@ const char *codec_type_name(uint16_t type);
 const ProtobufCMessage *codec_unpack(struct codec *codec, uint16_t type, const void *payload, size_t length,
                                      const char **ret_why);
 
+/* The message of a given type that codec_unpack() has returned. */
+#define CAST(type, from) (const type *)(const void *)(from)
+
 /* Packs header and message into `out` (FRAME_MAX bytes) and returns the bytes of the frame, or -EMSGSIZE if
  * it does not fit. `type` must match the message's descriptor (asserted). */
 ssize_t codec_pack(uint8_t out[FRAME_MAX], uint16_t type, uint32_t request, unsigned fds,

@@ -34,7 +34,7 @@ struct cluster {
         struct keys keys;
         struct links *links; /* NULL: it neither listens nor connects */
         char host[ROSTER_HOST + 1], host_name[256];
-        struct sessions *sessions; /* NULL: not yet */
+        struct reports *reports; /* NULL: not yet */
         /* Used if another daemon coordinates: */
         struct remote *remote;
         struct peer *coordinator; /* NULL: there is no connection */
@@ -259,8 +259,8 @@ static void stations_on_due(void *data, uint64_t when) {
 static void coordinators_on_posted(void *data, const struct hub_job *job, const struct hub_letter *letter) {
         const struct cluster *cluster = data;
 
-        if (cluster->sessions != NULL)
-                sessions_posted(cluster->sessions, job, letter);
+        if (cluster->reports != NULL)
+                reports_posted(cluster->reports, job, letter);
 }
 
 static uint64_t coordinators_on_term(void *data) {
@@ -600,7 +600,7 @@ static bool cluster_clock(void *data, int64_t *ret_ahead, uint64_t *ret_round_tr
 }
 
 struct links_to {
-        void (*fn)(void *to, const struct sessions_link *link);
+        void (*fn)(void *to, const struct reports_link *link);
         void *to;
 };
 
@@ -608,18 +608,18 @@ static void shown_link(void *to, const struct link_view *view) {
         const struct links_to *shown = to;
         const struct pulse_sample *pulse = pulse_best(&view->pulse);
         char node[2 * LINK_NODE + 1] = "";
-        struct sessions_link link = { .role = view->dialled ? "coordinator" : "node",
-                                      .state = view->up ? "connected" : "connecting",
-                                      .node = node,
-                                      .host = view->host,
-                                      .address = view->address,
-                                      .key = view->key,
-                                      .text = view->trouble,
-                                      .since = view->since,
-                                      .heard = view->heard,
-                                      .has_pulse = pulse != NULL,
-                                      .sent = view->sent,
-                                      .received = view->received };
+        struct reports_link link = { .role = view->dialled ? "coordinator" : "node",
+                                     .state = view->up ? "connected" : "connecting",
+                                     .node = node,
+                                     .host = view->host,
+                                     .address = view->address,
+                                     .key = view->key,
+                                     .text = view->trouble,
+                                     .since = view->since,
+                                     .heard = view->heard,
+                                     .has_pulse = pulse != NULL,
+                                     .sent = view->sent,
+                                     .received = view->received };
 
         for (size_t i = 0; view->node != NULL && i < LINK_NODE; i++)
                 sprintf(&node[2 * i], "%02x", view->node[i]);
@@ -631,7 +631,7 @@ static void shown_link(void *to, const struct link_view *view) {
         shown->fn(shown->to, &link);
 }
 
-static void cluster_each_link(void *data, void (*fn)(void *to, const struct sessions_link *link), void *to) {
+static void cluster_each_link(void *data, void (*fn)(void *to, const struct reports_link *link), void *to) {
         const struct cluster *cluster = data;
 
         if (cluster->links != NULL)
@@ -641,18 +641,18 @@ static void cluster_each_link(void *data, void (*fn)(void *to, const struct sess
 _Static_assert(LINK_REFUSED_KEY == 1 && LINK_REFUSED_MANY == 7 && LINK_REFUSALS <= LIMIT_LINK_REASONS,
                "reasons are those of StatusLinks");
 
-static bool cluster_traffic(void *data, struct sessions_traffic *ret) {
+static bool cluster_traffic(void *data, struct reports_traffic *ret) {
         const struct cluster *cluster = data;
 
         if (cluster->links == NULL)
                 return false;
         const struct links_stats *stats = links_stats(cluster->links);
-        *ret = (struct sessions_traffic){ .connects = stats->connects,
-                                          .ends = stats->ends,
-                                          .sent = stats->sent,
-                                          .received = stats->received,
-                                          .refused = stats->refused,
-                                          .n_refused = LINK_REFUSALS };
+        *ret = (struct reports_traffic){ .connects = stats->connects,
+                                         .ends = stats->ends,
+                                         .sent = stats->sent,
+                                         .received = stats->received,
+                                         .refused = stats->refused,
+                                         .n_refused = LINK_REFUSALS };
         return true;
 }
 
@@ -669,21 +669,21 @@ static void cluster_tell_trouble(void *data, char *text, size_t size) {
                          (double)(clock_now() - cluster->heard) / 1e6);
 }
 
-void cluster_introduce(struct cluster *cluster, struct sessions *sessions) {
-        const struct sessions_cluster shown = { .host = cluster != NULL ? cluster->host_name : NULL,
-                                                .each = cluster_each_job,
-                                                .nodes = cluster_each_node,
-                                                .post = cluster_post,
-                                                .clock = cluster_clock,
-                                                .links = cluster_each_link,
-                                                .traffic = cluster_traffic,
-                                                .trouble = cluster_tell_trouble,
-                                                .data = cluster };
+void cluster_introduce(struct cluster *cluster, struct reports *reports) {
+        const struct reports_cluster shown = { .host = cluster != NULL ? cluster->host_name : NULL,
+                                               .each = cluster_each_job,
+                                               .nodes = cluster_each_node,
+                                               .post = cluster_post,
+                                               .clock = cluster_clock,
+                                               .links = cluster_each_link,
+                                               .traffic = cluster_traffic,
+                                               .trouble = cluster_tell_trouble,
+                                               .data = cluster };
 
         if (cluster == NULL)
                 return;
-        cluster->sessions = sessions;
-        sessions_use_cluster(sessions, &shown);
+        cluster->reports = reports;
+        reports_use_cluster(reports, &shown);
 }
 
 void cluster_reload(struct cluster *cluster) {

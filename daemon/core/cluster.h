@@ -12,7 +12,7 @@
 #include "core/identity.h"
 #include "engine/engine.h"
 #include "rendezvous/hub.h"
-#include "session/session.h"
+#include "report/report.h"
 
 struct cluster;
 
@@ -35,7 +35,7 @@ struct cluster *cluster_free(struct cluster *cluster);
 /* The hub at which jobs of the cluster meet their coordinators; NULL: this daemon has none for its own
  * jobs. */
 struct hub *cluster_hub(struct cluster *cluster);
-/* From now on the sessions show people the cluster's jobs, too. NULL is fine. */
-void cluster_introduce(struct cluster *cluster, struct sessions *sessions);
+/* From now on the reports show people the cluster's jobs, too. NULL is fine. */
+void cluster_introduce(struct cluster *cluster, struct reports *reports);
 /* The settings have been read again: keys may have changed. */
 void cluster_reload(struct cluster *cluster);

@@ -25,7 +25,7 @@ static void scrape_on_job(void *data, const struct metrics_job *job) {
 }
 
 static void scrape_add_to_sum(struct scrape *scrape, const struct metrics_out *to) {
-        if (sessions_sum_go_on(scrape->config->sessions, &scrape->sum))
+        if (reports_sum_go_on(scrape->config->reports, &scrape->sum))
                 return;
         metrics_write_states(to, scrape->sum.sum.jobs);
         scrape->stage = scrape->config->jobs ? SCRAPE_FAMILY : SCRAPE_TOTALS;
@@ -34,14 +34,14 @@ static void scrape_add_to_sum(struct scrape *scrape, const struct metrics_out *t
 static void scrape_begin_family(struct scrape *scrape, const struct metrics_out *to) {
         metrics_begin_family(to, scrape->family);
         scrape->at =
-                (struct sessions_measure){ .what = metrics_needs(scrape->family), .until = scrape->until };
+                (struct reports_measure){ .what = metrics_needs(scrape->family), .until = scrape->until };
         scrape->stage = SCRAPE_JOBS;
 }
 
 /* The next job, or some of its ranks. */
 static void scrape_write_job(struct scrape *scrape, const struct metrics_out *to) {
         struct scrape_target target = { to, scrape->family };
-        uint32_t job = sessions_measure(scrape->config->sessions, &scrape->at, scrape_on_job, &target);
+        uint32_t job = reports_measure(scrape->config->reports, &scrape->at, scrape_on_job, &target);
 
         if (job == 0)
                 scrape->stage = ++scrape->family < metrics_n_families ? SCRAPE_FAMILY : SCRAPE_OVER;
@@ -54,8 +54,8 @@ static void scrape_step(struct scrape *scrape, const struct metrics_out *to) {
 
         switch (scrape->stage) {
         case SCRAPE_DAEMON:
-                sessions_describe(scrape->config->sessions, scrape_on_daemon, &target);
-                sessions_sum_begin(scrape->config->sessions, &scrape->sum);
+                reports_describe(scrape->config->reports, scrape_on_daemon, &target);
+                reports_sum_begin(scrape->config->reports, &scrape->sum);
                 scrape->stage = SCRAPE_SUM;
                 break;
         case SCRAPE_SUM: scrape_add_to_sum(scrape, to); break;
@@ -70,11 +70,11 @@ static void scrape_step(struct scrape *scrape, const struct metrics_out *to) {
 }
 
 void scrape_begin(struct scrape *scrape, const struct scrape_config *config) {
-        *scrape = (struct scrape){ .config = config, .until = sessions_newest_job(config->sessions) };
+        *scrape = (struct scrape){ .config = config, .until = reports_newest_job(config->reports) };
 }
 
 void scrape_end(struct scrape *scrape) {
-        sessions_sum_end(&scrape->sum);
+        reports_sum_end(&scrape->sum);
         scrape->stage = SCRAPE_OVER;
 }
 

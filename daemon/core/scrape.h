@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "session/session.h"
+#include "report/report.h"
 
 enum scrape_stage {
         SCRAPE_DAEMON,
@@ -25,18 +25,18 @@ enum scrape_stage {
 };
 
 struct scrape_config {
-        struct sessions *sessions;
+        struct reports *reports;
         const char *device;
         bool jobs; /* one by one, with their names and uids */
 };
 
 struct scrape {
         const struct scrape_config *config;
-        struct sessions_sum sum;
+        struct reports_sum sum;
         enum scrape_stage stage;
         size_t family;
         uint32_t until; /* the newest job at the beginning */
-        struct sessions_measure at;
+        struct reports_measure at;
 };
 
 /* The config has to outlive it. It must not be moved until it is over or scrape_end() is called. */

@@ -51,7 +51,7 @@ struct server {
         uint64_t drain_deadline;
         struct loop *loop;
         struct identity *identity; /* NULL: it has none, because: */
-        struct sessions_identity shown;
+        struct reports_identity shown;
         char no_identity[512];
         char node[2 * IDENTITY_NODE + 1];
         uint64_t term; /* without an identity: the last one given */
@@ -59,6 +59,7 @@ struct server {
         struct closer *closer;
         struct pair backends;
         struct loop_io *backend_io[2];
+        struct reports *reports;
         struct sessions *sessions;
         struct coordinators *coordinators;
         struct loop_timer *coordinating;
@@ -246,7 +247,7 @@ static int server_open_cluster(struct server *server, char *error, size_t size) 
         if (r == 0)
                 server->jobs->config.cluster = cluster_hub(server->cluster);
         if (r == 0)
-                cluster_introduce(server->cluster, server->sessions);
+                cluster_introduce(server->cluster, server->reports);
         return r;
 }
 
@@ -387,7 +388,7 @@ static void server_apply(struct server *server) {
 }
 
 static int server_open_sessions(struct server *server, char *error, size_t size) {
-        struct sessions_config config = {
+        struct reports_config reports = {
                 .loop = server->loop,
                 .backend = server->backends.device,
                 .accounts = server->users,
@@ -395,12 +396,23 @@ static int server_open_sessions(struct server *server, char *error, size_t size)
                 .device = server->config.device,
                 .socket = server->config.socket,
                 .identity = &server->shown,
+        };
+        struct sessions_config config = {
+                .loop = server->loop,
+                .backend = server->backends.device,
+                .accounts = server->users,
+                .jobs = server->jobs,
+                .device = server->config.device,
                 .staging_bytes = server->config.staging_bytes,
         };
 
         if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance))
                 return error_say(-errno, error, size, "cannot draw an instance id");
-        int r = sessions_new(&config, &server->sessions);
+        reports.instance = config.instance;
+        int r = reports_new(&reports, &server->reports);
+        config.reports = server->reports;
+        if (r == 0)
+                r = sessions_new(&config, &server->sessions);
         if (r == 0)
                 r = conns_init(&server->conns, server->loop, server->sessions, server->users, server->closer);
         server_find_admin_group(server);
@@ -429,7 +441,7 @@ static int server_open_exporters(struct server *server, char *error, size_t size
         struct exporter_config exporter = {
                 .loop = server->loop,
                 .closer = server->closer,
-                .scrape = { .sessions = server->sessions, .device = config->device, .jobs = true },
+                .scrape = { .reports = server->reports, .device = config->device, .jobs = true },
                 .socket = { .key = "metrics_socket",
                             .path = config->metrics_socket,
                             .group = config->socket_group,
@@ -625,8 +637,7 @@ int server_new(struct config *config, const struct config_source *source, struct
         server->config = *config;
         *config = (struct config){ 0 };
         server->source = source;
-        server->shown =
-                (struct sessions_identity){ .node = server->node, .no_identity = server->no_identity };
+        server->shown = (struct reports_identity){ .node = server->node, .no_identity = server->no_identity };
         server_raise_file_limit();
         int r = server_start(server, error, size);
         if (r < 0) {
@@ -684,6 +695,7 @@ struct server *server_free(struct server *server) {
         loop_timer_free(server->coordinating);
         pair_close(&server->backends);
         sessions_free(server->sessions);
+        reports_free(server->reports);
         for (size_t i = 0; i < array_size(server->signal); i++)
                 loop_signal_free(server->signal[i]);
         loop_timer_free(server->stop);

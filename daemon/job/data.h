@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of jobs, a job, a member, and the calls that come back up to the session layer: structs that all
+ * The table of jobs, a job, a member, and the calls that come back up to the layers above: structs that all
  * folders of the job layer share. It has no functions: job.h has those that act on a job as a whole.
  */
 #pragma once
@@ -14,7 +14,7 @@
 #include "base/hist.h"
 #include "base/list.h"
 #include "base/loop.h"
-#include "job/keep/endings.h"
+#include "job/keep/archive.h"
 #include "job/keep/journal.h"
 #include "job/keep/record.h"
 #include "job/keep/recovery.h"
@@ -127,7 +127,7 @@ struct deadlock {
         uint32_t generation;
 };
 
-/* Facts about the end of a job, for the text that the daemon keeps afterwards: see ending.c. */
+/* Facts about the end of a job, for the text that the daemon keeps afterwards: see archived.c. */
 struct job_clues {
         uint64_t broken;  /* clock_now(): there is no further generation; 0: there may be */
         enum job_end end; /* for this reason */
@@ -237,7 +237,7 @@ struct jobs_config {
         struct users *accounts;
         void (*on_event)(void *data, const struct job_event *event); /* see event.h */
         const struct jobs_observer *observer;
-        void *events_data; /* for both */
+        void *events_data, *observer_data;
         uint64_t step_deadline, stall_notice, rejoin_grace, staging_bytes;
         uint64_t deadlock_timeout; /* 0: jobs are not ended for that */
         uint64_t piece_bytes;      /* the largest piece of a bucket; 0: EXCHANGE_PIECE */
@@ -250,7 +250,7 @@ struct jobs {
         struct parameters_home parameters;
         void *claimed;          /* spans of registered memory that plans use: memory.c's tree */
         struct records ended;   /* records of jobs that have ended, */
-        struct endings endings; /* and how these ended */
+        struct archive archive; /* and how these ended */
         uint32_t next_job;
         uint64_t last_id;     /* given here, in any job */
         struct tasks tasks;   /* of the backend */

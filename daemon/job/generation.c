@@ -516,7 +516,7 @@ void job_ended(struct job *job, const struct membership_loss *loss, enum job_end
                 job_end_as_told(job, loss);
                 return;
         }
-        ending_note_wait(job, job_grace_is_over(job));
+        job_note_wait(job, job_grace_is_over(job));
         if (job->loss_text[0] == '\0') { /* members were told of no loss: it had not formed */
                 job->loss = *loss;
                 job_tell_gone(job);

@@ -220,7 +220,7 @@ static void settle(void *data) {
         if (job->state == JOB_LOST)
                 settle_lost(job);
         if (job_is_abandoned(job) && job->comm.id == 0 && quiet(job) && !takeover_busy(job)) {
-                ending_note(job);
+                job_archive(job);
                 job_free(job);
         } else {
                 jobs_watch(job->table);

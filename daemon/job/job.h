@@ -4,10 +4,10 @@
  * calls the functions of this header; data.h has the structs. Everything happens on the loop thread. A
  * client's mistake is a positive code with a refusal, never an end of anything but that client.
  *
- * The folders: event/ reports to the session layer; machine/ has the job's node; keep/ keeps records of steps
- * and endings; plan/ and op/ carry out what members do together; restart/ brings jobs back from a former
- * daemon; watch/ finds the members that a job waits for. None of them calls the files beside this header. A
- * call may leave something for jobs_advance() to carry out.
+ * The folders: event/ reports to the layers above; machine/ has the job's node; keep/ keeps records of steps
+ * and of ended jobs; plan/ and op/ carry out what members do together; restart/ brings jobs back from a
+ * former daemon; watch/ finds the members that a job waits for. None of them calls the files beside this
+ * header. A call may leave something for jobs_advance() to carry out.
  */
 #pragma once
 

@@ -172,7 +172,7 @@ void member_answer_join(struct member *member, const struct refusal *refusal) {
 
         member_tell_refused(member, member->join_request, refusal);
         if (job->state == JOB_FORMING)
-                ending_note_refusal(job, refusal);
+                job_note_refusal(job, refusal);
         member->owner = NULL;
         member_free(member);
 }

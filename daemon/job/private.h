@@ -73,12 +73,12 @@ void job_tell_gone(struct job *job);
  * own, as "its process ended". */
 bool member_loss_is_eviction(const struct job *job, const struct membership_loss *loss, char text[LOSS_TEXT]);
 
-/* ending.c: the last member has gone. Keeps how the job has ended, unless it goes on at another daemon. */
-void ending_note(struct job *job);
+/* archived.c: the last member has gone. Keeps how the job has ended, unless it goes on at another daemon. */
+void job_archive(struct job *job);
 /* A process that came for the forming job is turned away. */
-void ending_note_refusal(struct job *job, const struct refusal *refusal);
+void job_note_refusal(struct job *job, const struct refusal *refusal);
 /* Places of lost members were kept until now, when the job ends. */
-void ending_note_wait(struct job *job, bool over);
+void job_note_wait(struct job *job, bool over);
 
 /* DENIED if it is not the job's token. */
 int job_check_token(const struct job *job, const struct token *token, struct refusal *refusal);

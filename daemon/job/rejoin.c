@@ -319,7 +319,7 @@ static void rejoin_end_usurper(struct job *job) {
         jobs_advance(job->table);
         if (formed)
                 return;
-        ending_note(job);
+        job_archive(job);
         job_free(job);
 }
 

@@ -119,7 +119,7 @@ static bool dispatch_drops(const struct session *session, const struct dispatch_
 static struct member *dispatch_member(const struct session *session, uint32_t job, struct refusal *refusal) {
         struct member *member;
 
-        list_for_each(member, &session->members, owner_link)
+        list_for_each(member, &session->client.members, owner_link)
                 if (member->job->id == job)
                         return member;
         refuse(refusal, WIRE__CODE__INVALID, "this connection is no member of a job with handle %u", job);
@@ -152,16 +152,16 @@ static void dispatch_refuse(struct session *session, const struct dispatch_row *
                 session_send_refused(session, request->id, &request->refusal);
                 return;
         }
-        if (flood_admits(FLOOD_PROTOCOL, session->peer.uid, clock_now()))
-                log_warning("client pid %d, uid %u is evicted: %s", (int)session->peer.pid,
-                            (unsigned)session->peer.uid, request->refusal.text);
+        if (flood_admits(FLOOD_PROTOCOL, session->client.uid, clock_now()))
+                log_warning("client pid %d, uid %u is evicted: %s", (int)session->client.pid,
+                            (unsigned)session->client.uid, request->refusal.text);
         session_evict(session, &request->refusal);
 }
 
 static void dispatch_fail(struct session *session, const struct dispatch_row *row, int error) {
-        if (flood_admits(FLOOD_FAILED, session->peer.uid, clock_now()))
+        if (flood_admits(FLOOD_FAILED, session->client.uid, clock_now()))
                 log_error("%s of pid %d, uid %u failed: %s", codec_type_name(row->type),
-                          (int)session->peer.pid, (unsigned)session->peer.uid, strerror(-error));
+                          (int)session->client.pid, (unsigned)session->client.uid, strerror(-error));
         session_refuse(session, WIRE__CODE__SYSTEM, strerror(-error));
 }
 

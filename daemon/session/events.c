@@ -245,15 +245,6 @@ static void events_stall(const struct job *job, const struct job_wait *wait, con
         events_send_members(job, WIRE__MESSAGE_TYPE__STALL, &message.base);
 }
 
-const struct jobs_observer sessions_observer = {
-        .posted = letters_take,
-        .inquire = peers_inquire,
-        .blame = peers_blame,
-        .entangled = peers_entangled,
-        .host_of = peers_host_of,
-        .missing = peers_missing,
-};
-
 void sessions_on_event(void *data, const struct job_event *event) {
         struct sessions *sessions = data;
         struct member *member = event->member;
@@ -284,7 +275,7 @@ void sessions_on_event(void *data, const struct job_event *event) {
                         session_evict(member->owner, event->refusal);
                 break;
         case JOB_EVENT_FLUSH: results_flush(&sessions->results); break;
-        case JOB_EVENT_TICK: letters_show(event->job); break;
-        case JOB_EVENT_ENDED: sum_ended(event->job); break;
+        case JOB_EVENT_TICK: reports_show(event->job); break;
+        case JOB_EVENT_ENDED: reports_job_ended(event->job); break;
         }
 }

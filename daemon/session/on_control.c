@@ -16,7 +16,7 @@
 
 /* The caller's own job goes before other users' of that name, and an open one before one that is over. */
 static unsigned control_preference(const struct session *session, const struct job *job) {
-        return (job->uid == session->peer.uid ? 2 : 0) + (job->open ? 1 : 0);
+        return (job->uid == session->client.uid ? 2 : 0) + (job->open ? 1 : 0);
 }
 
 /* *ret is NULL if there is none. A code with *refusal if the name means several. */
@@ -27,7 +27,7 @@ static int control_find_job(const struct session *session, const char *asked, st
 
         list_for_each(job, &session->sessions->config.jobs->list, link) {
                 if (!job_is_named(asked, job->uid, job->name) ||
-                    (job->uid != session->peer.uid && !session_is_operator(session)))
+                    (job->uid != session->client.uid && !session_is_operator(session)))
                         continue;
                 if (best == NULL || control_preference(session, job) > control_preference(session, best)) {
                         best = job;
@@ -48,7 +48,7 @@ static int control_find_job(const struct session *session, const char *asked, st
 static const char *control_owner_text(const struct session *session, const struct job *job,
                                       char text[static 24]) {
         text[0] = '\0';
-        if (job->uid != session->peer.uid)
+        if (job->uid != session->client.uid)
                 snprintf(text, 24, " of uid %u", (unsigned)job->uid);
         return text;
 }
@@ -57,16 +57,16 @@ static void control_log(const struct session *session, const struct job *job, co
         struct log_context context = LOG_CONTEXT_NONE;
         char owner[24];
 
-        if (!flood_admits(FLOOD_ORDERS, session->peer.uid, clock_now()))
+        if (!flood_admits(FLOOD_ORDERS, session->client.uid, clock_now()))
                 return;
-        context.pid = session->peer.pid;
-        context.uid = session->peer.uid;
+        context.pid = session->client.pid;
+        context.uid = session->client.uid;
         context.job = job != NULL ? job->name : NULL;
         if (job != NULL)
-                log_write(LOG_NOTICE, &context, "uid %u %s job '%s'%s", (unsigned)session->peer.uid, verb,
+                log_write(LOG_NOTICE, &context, "uid %u %s job '%s'%s", (unsigned)session->client.uid, verb,
                           job->name, control_owner_text(session, job, owner));
         else
-                log_write(LOG_NOTICE, &context, "uid %u %s the daemon", (unsigned)session->peer.uid, verb);
+                log_write(LOG_NOTICE, &context, "uid %u %s the daemon", (unsigned)session->client.uid, verb);
 }
 
 static int control_evict(const struct session *session, struct job *job, const Wire__Control *control,
@@ -90,7 +90,7 @@ static int control_evict(const struct session *session, struct job *job, const W
         if (member->owner == NULL)
                 return refuse(refusal, WIRE__CODE__STATE, "job '%s': rank %u has gone already", job->name,
                               control->rank);
-        member_evict(member, session->peer.uid);
+        member_evict(member, session->client.uid);
         /* Else its loss is told at once, with the operator's name. */
         if (job->state == JOB_REPLACING)
                 member_tell_evicted(member);
@@ -106,7 +106,7 @@ static int control_hold(const struct session *session, bool on, struct refusal *
                         refusal, WIRE__CODE__DENIED,
                         "uid %u may not drain gradsyncd or lift that: root, uid %u and the members of its "
                         "admin group may",
-                        (unsigned)session->peer.uid, (unsigned)geteuid());
+                        (unsigned)session->client.uid, (unsigned)geteuid());
         if ((jobs->gate == GATE_HELD) != on)
                 control_log(session, NULL, on ? "drains" : "resumes");
         jobs_hold(jobs, on);

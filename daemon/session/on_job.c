@@ -20,14 +20,14 @@
 static int hello_take_pidfd(struct session *session, struct request *request) {
         if (request->n_fds == 0)
                 return 0;
-        if (!proc_pidfd_is(request->fds[0], session->peer.pid))
+        if (!proc_pidfd_is(request->fds[0], session->client.pid))
                 return refuse(&request->refusal, WIRE__CODE__INVALID,
-                              "the fd with HELLO is no pidfd of process %d", (int)session->peer.pid);
+                              "the fd with HELLO is no pidfd of process %d", (int)session->client.pid);
         if (session->pidfd >= 0) {
                 request->fds[0] = fd_close(request->fds[0]); /* of a pidfd that takes no time */
                 return 0;
         }
-        int r = charge_take(&session->pidfd_charge, session->sessions->config.accounts, session->peer.uid,
+        int r = charge_take(&session->pidfd_charge, session->sessions->config.accounts, session->client.uid,
                             ACCOUNT_FDS, 1, &request->refusal);
         if (r != 0)
                 return r;
@@ -60,10 +60,10 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
                 session_evict(session, &request->refusal);
         if (r != 0)
                 return r > 0 ? 0 : r;
-        session->admin = hello->admin;
+        session->client.admin = hello->admin;
         session->returns = hello->returns;
-        hello_take_text(session->program, sizeof(session->program), hello->program);
-        hello_take_text(session->library, sizeof(session->library), hello->library);
+        hello_take_text(session->client.program, sizeof(session->client.program), hello->program);
+        hello_take_text(session->client.library, sizeof(session->client.library), hello->library);
         session_set_state(session, SESSION_OPEN);
         session->deadline = loop_timer_free(session->deadline);
         SET(welcome, minor, frame_minor_with(hello->minor));
@@ -89,7 +89,7 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
                 return refuse(&request->refusal, WIRE__CODE__INVALID, "JOIN needs a request number");
         int r = session_begin_join(session, request, join->job, join->min_world, join->max_world, &what);
         if (r == 0)
-                r = token_set(&token, session->peer.uid, join->job, join->token);
+                r = token_set(&token, session->client.uid, join->job, join->token);
         if (r == -EINVAL)
                 r = refuse(&request->refusal, WIRE__CODE__INVALID, "job '%s': a token has 1 to %u bytes",
                            join->job, LIMIT_TOKEN);
@@ -209,13 +209,13 @@ static int register_ipc(const struct session *session, struct request *request, 
                               "a CUDA IPC handle has %zu bytes and comes without a descriptor, and the range "
                               "begins at a multiple of %u bytes",
                               sizeof(ipc), ARENA_ALIGN);
-        if (session->peer.uid != geteuid())
+        if (session->client.uid != geteuid())
                 return refuse(
                         &request->refusal, WIRE__CODE__DENIED,
                         "memory of a trainer on a GPU can be opened by processes of the same user only: "
                         "this trainer has uid %u, gradsyncd has %u. Let gradsyncd allocate the gradients "
                         "(gradsync_param), or run it as that user (gradsyncctl run)",
-                        (unsigned)session->peer.uid, (unsigned)geteuid());
+                        (unsigned)session->client.uid, (unsigned)geteuid());
         memcpy(&ipc, offer->ipc.data, sizeof(ipc));
         return memory_offer(request->member, request->id,
                             &(struct memory_request){ .kind = MEMORY_OFFERED,

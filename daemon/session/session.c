@@ -23,8 +23,9 @@
 static void session_end(void *data) {
         struct session *session = data;
 
-        while (!list_empty(&session->members))
-                member_gone(list_entry(session->members.next, struct member, owner_link), session->cause);
+        while (!list_empty(&session->client.members))
+                member_gone(list_entry(session->client.members.next, struct member, owner_link),
+                            session->cause);
         jobs_advance(session->sessions->config.jobs);
         session->ops->hangup(session->transport);
 }
@@ -32,6 +33,7 @@ static void session_end(void *data) {
 void session_set_state(struct session *session, enum session_state state) {
         assert(state > session->state);
         session->state = state;
+        session->client.open = state == SESSION_OPEN;
 }
 
 static void session_begin_end(struct session *session, uint32_t cause) {
@@ -41,7 +43,7 @@ static void session_begin_end(struct session *session, uint32_t cause) {
         if (session->state == SESSION_ENDING)
                 return;
         session_set_state(session, SESSION_ENDING);
-        list_for_each(member, &session->members, owner_link)
+        list_for_each(member, &session->client.members, owner_link)
                 member->noticed = now;
         if (session->cause == WIRE__CAUSE__CAUSE_NONE)
                 session->cause = cause;
@@ -52,7 +54,7 @@ static void session_begin_end(struct session *session, uint32_t cause) {
 static bool session_is_left_open(const struct session *session) {
         const struct member *member;
 
-        list_for_each(member, &session->members, owner_link)
+        list_for_each(member, &session->client.members, owner_link)
                 if (member->job->handover == HANDOVER_OPEN)
                         return true;
         return false;
@@ -85,9 +87,9 @@ void sessions_shutdown(struct sessions *sessions, const char *why) {
 static void session_handshake_late(void *data) {
         struct session *session = data;
 
-        if (flood_admits(FLOOD_SILENT, session->peer.uid, clock_now()))
-                log_warning("client pid %d, uid %u sent no HELLO within %.1f s", (int)session->peer.pid,
-                            (unsigned)session->peer.uid,
+        if (flood_admits(FLOOD_SILENT, session->client.uid, clock_now()))
+                log_warning("client pid %d, uid %u sent no HELLO within %.1f s", (int)session->client.pid,
+                            (unsigned)session->client.uid,
                             (double)session->sessions->config.handshake_timeout / 1e6);
         session_refuse(session, WIRE__CODE__TIMEOUT, "no HELLO came in time");
 }
@@ -103,7 +105,7 @@ static void session_process_ended(void *data, int fd, unsigned events) {
 
         session->cause = WIRE__CAUSE__EXITED;
         loop_io_set(session->pidfd_io, 0);
-        if (list_empty(&session->members))
+        if (list_empty(&session->client.members))
                 session_drained(session);
         else
                 session->ops->drain(session->transport);
@@ -129,12 +131,14 @@ int session_new(struct sessions *sessions, const struct session_link *ops, void 
         session->sessions = sessions;
         session->ops = ops;
         session->transport = link;
-        session->peer = *peer;
-        session->id = ++sessions->next_id;
-        session->connected = clock_now();
+        session->client.uid = peer->uid;
+        session->client.gid = peer->gid;
+        session->client.pid = peer->pid;
+        session->client.connected = clock_now();
+        session->in_admin_group = peer->in_admin_group;
         session->pidfd = -1;
         session->ending = (struct loop_deferred){ .fn = session_end, .data = session };
-        list_init(&session->members);
+        list_init(&session->client.members);
         if (pidfd >= 0) {
                 r = session_watch_pidfd(session, pidfd);
                 if (r < 0)
@@ -148,6 +152,7 @@ int session_new(struct sessions *sessions, const struct session_link *ops, void 
         if (r < 0)
                 goto fail;
         list_append(&sessions->list, &session->link);
+        reports_add_client(sessions->config.reports, &session->client);
         sessions->n++;
         *ret = session;
         return 0;
@@ -177,13 +182,14 @@ static void session_drop_parked(struct session *session) {
 struct session *session_free(struct session *session) {
         if (session == NULL)
                 return NULL;
-        assert(list_empty(&session->members));
+        assert(list_empty(&session->client.members));
         loop_defer_cancel(session->sessions->config.loop, &session->ending);
         loop_timer_free(session->deadline);
         loop_io_free(session->pidfd_io);
         fd_close(session->pidfd);
         charge_release(&session->pidfd_charge);
         session_drop_parked(session);
+        list_remove(&session->client.link);
         list_remove(&session->link);
         session->sessions->n--;
         free(session);
@@ -201,7 +207,7 @@ void session_send_fds(struct session *session, uint16_t type, uint32_t request, 
         ssize_t size = codec_pack(session->sessions->frame, type, request, n_fds, message);
         if (size < 0)
                 log_error("a %s for pid %d does not fit a frame", codec_type_name(type),
-                          (int)session->peer.pid);
+                          (int)session->client.pid);
         else
                 session->ops->send(session->transport, session->sessions->frame, (size_t)size, fds, n_fds);
 }
@@ -223,7 +229,7 @@ void session_send_refused(struct session *session, uint32_t request, const struc
 static void session_end_for(struct session *session, const char *why) {
         struct member *member;
 
-        list_for_each(member, &session->members, owner_link)
+        list_for_each(member, &session->client.members, owner_link)
                 if (session->state != SESSION_ENDING)
                         member_note_fault(member, why);
         session_begin_end(session, WIRE__CAUSE__EVICTED);
@@ -246,9 +252,9 @@ void session_protocol_error(struct session *session, const char *what, const cha
 
         if (session->state == SESSION_ENDING)
                 return;
-        if (flood_admits(FLOOD_PROTOCOL, session->peer.uid, clock_now()))
-                log_warning("client pid %d, uid %u is disconnected: %s%s%s", (int)session->peer.pid,
-                            (unsigned)session->peer.uid, what, why[0] != '\0' ? ": " : "", why);
+        if (flood_admits(FLOOD_PROTOCOL, session->client.uid, clock_now()))
+                log_warning("client pid %d, uid %u is disconnected: %s%s%s", (int)session->client.pid,
+                            (unsigned)session->client.uid, what, why[0] != '\0' ? ": " : "", why);
         refuse(&refusal, WIRE__CODE__PROTOCOL, "%s%s%s", what, why[0] != '\0' ? ": " : "", why);
         session_evict(session, &refusal);
 }
@@ -263,8 +269,8 @@ void session_closed(struct session *session) {
         struct pollfd poll_fd = { .fd = session->pidfd, .events = POLLIN };
         bool ended = session->pidfd >= 0 && poll(&poll_fd, 1, 0) > 0;
 
-        session_begin_end(session, ended || proc_exiting(session->peer.pid) ? WIRE__CAUSE__EXITED
-                                                                            : WIRE__CAUSE__CLOSED);
+        session_begin_end(session, ended || proc_exiting(session->client.pid) ? WIRE__CAUSE__EXITED
+                                                                              : WIRE__CAUSE__CLOSED);
 }
 
 void session_given_up(struct session *session, const char *why) {
@@ -275,7 +281,7 @@ void session_given_up(struct session *session, const char *why) {
 static bool session_has_joined(const struct session *session, const char *job) {
         const struct member *member;
 
-        list_for_each(member, &session->members, owner_link)
+        list_for_each(member, &session->client.members, owner_link)
                 if (member->job->open && strcmp(member->job->name, job) == 0)
                         return true;
         return false;
@@ -296,7 +302,7 @@ static int session_check_job(const struct session *session, const char *job, uin
                               "this connection is a member of job '%s' already; open another one for another "
                               "member",
                               job);
-        if (list_length(&session->members) >= SESSION_MEMBERS)
+        if (list_length(&session->client.members) >= SESSION_MEMBERS)
                 return refuse(refusal, WIRE__CODE__QUOTA, "one connection can be member of %u jobs",
                               SESSION_MEMBERS);
         return 0;
@@ -305,10 +311,10 @@ static int session_check_job(const struct session *session, const char *job, uin
 bool session_is_stepping(const struct session *session) {
         const struct member *member;
 
-        if (session->state != SESSION_OPEN || list_empty(&session->members) ||
+        if (session->state != SESSION_OPEN || list_empty(&session->client.members) ||
             clock_now() < session->aside + ASIDE)
                 return false;
-        list_for_each(member, &session->members, owner_link)
+        list_for_each(member, &session->client.members, owner_link)
                 if (member->state == MEMBER_ACTIVE && member->job->state == JOB_RUNNING)
                         return true;
         return false;
@@ -321,14 +327,14 @@ int session_begin_join(struct session *session, struct request *request, const c
         if (r != 0)
                 return r;
         *ret = (struct job_join){ .name = job,
-                                  .uid = session->peer.uid,
-                                  .pid = session->peer.pid,
-                                  .client = session->id,
-                                  .program = session->program,
+                                  .uid = session->client.uid,
+                                  .pid = session->client.pid,
+                                  .client = session->client.id,
+                                  .program = session->client.program,
                                   .request = request->id,
                                   .returns = session->returns,
                                   .owner = session,
-                                  .owner_members = &session->members };
+                                  .owner_members = &session->client.members };
         ret->membership.min_world = min_world;
         ret->membership.max_world = max_world;
         ret->membership.grace = session->sessions->config.jobs->config.rejoin_grace;

@@ -3,9 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/clock.h"
 #include "session/private.h"
 
 int sessions_new(const struct sessions_config *config, struct sessions **ret) {
@@ -14,8 +12,6 @@ int sessions_new(const struct sessions_config *config, struct sessions **ret) {
         if (sessions == NULL)
                 return -ENOMEM;
         sessions->config = *config;
-        sessions->started = clock_now();
-        sessions->start_time = clock_wall();
         list_init(&sessions->list);
         int r = codec_init(&sessions->codec);
         if (r < 0) {
@@ -23,16 +19,8 @@ int sessions_new(const struct sessions_config *config, struct sessions **ret) {
                 return r;
         }
         list_init(&sessions->parked);
-        list_init(&sessions->sums);
-        r = views_new(config->loop, config->accounts, &sessions->views);
-        if (r < 0) {
-                codec_deinit(&sessions->codec);
-                free(sessions);
-                return r;
-        }
         results_init(&sessions->results, sessions);
         config->jobs->config.on_event = sessions_on_event;
-        config->jobs->config.observer = &sessions_observer;
         config->jobs->config.events_data = sessions;
         *ret = sessions;
         return 0;
@@ -43,15 +31,9 @@ struct sessions *sessions_free(struct sessions *sessions) {
                 return NULL;
         assert(list_empty(&sessions->list));
         results_deinit(&sessions->results);
-        views_free(sessions->views);
         codec_deinit(&sessions->codec);
         free(sessions);
         return NULL;
-}
-
-void sessions_use_cluster(struct sessions *sessions, const struct sessions_cluster *cluster) {
-        sessions->cluster = *cluster;
-        views_set_trouble(sessions->views, cluster->trouble, cluster->data);
 }
 
 void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us) {

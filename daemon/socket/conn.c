@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/proc.h"
 #include "gradsync.pb-c.h"
+#include "proto/codec.h"
 
 #define BATCHES 4u          /* batches read from one client before other clients get their turn */
 #define DRAIN_PACKETS 1024u /* more packets than a socket's buffer holds */

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layer check: which folder may include which.
 
-A folder of daemon/ is a layer, and calls go down socket -> session -> job -> backend and engine. Prints
-each include that breaks a rule and ends with 1 if there is one.
+A folder of daemon/ is a layer, and calls go down socket -> session -> report -> job -> backend and engine.
+Prints each include that breaks a rule and ends with 1 if there is one.
 
     python3 tests/lint/layers.py [TREE]
 """
@@ -20,9 +20,10 @@ MAY_INCLUDE = {
     "rendezvous": {"base"},
     "link": {"base"},
     "job": {"backend", "engine", "rendezvous", "base"},
-    "session": {"job", "base"},
+    "report": {"job", "base"},
+    "session": {"report", "job", "base"},
     "socket": {"session", "base"},
-    "core": {"base", "backend", "engine", "rendezvous", "job", "session", "socket", "link"},
+    "core": {"base", "backend", "engine", "rendezvous", "job", "report", "session", "socket", "link"},
 }
 # Folder of daemon/job/ -> the others there whose headers it may include, and whose functions it may call. All
 # share the structs of JOB_DATA. None calls daemon/job/ itself, which may call all of them.
@@ -85,7 +86,8 @@ RESERVED = [
 # Names for some layers only: pattern in the text, pattern of the files that may not have it, the reason.
 NAMES = [
     (re.compile(r"\bWire__\w+"), re.compile(r"^daemon/(base|backend|engine|rendezvous|job)/"),
-     "messages of the protocol end in daemon/session; below it only numbers of its enums are known"),
+     "messages of the protocol end in daemon/session and daemon/report; below them only numbers of its enums "
+     "are known"),
 ]
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^">]+)[">]', re.M)
 

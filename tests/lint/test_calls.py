@@ -219,7 +219,8 @@ def test_another_program_assigns_other_pointers(tmp_path):
 
 
 @pytest.mark.parametrize("above, below, up", [
-    ("daemon/session/a", "daemon/job/b", True), ("daemon/core/a", "daemon/link/b", True),
+    ("daemon/session/a", "daemon/job/b", True), ("daemon/session/a", "daemon/report/b", True),
+    ("daemon/report/a", "daemon/session/b", False), ("daemon/core/a", "daemon/link/b", True),
     ("daemon/job/a", "daemon/job/machine/b", False), ("daemon/job/machine/a", "daemon/job/b", False),
     ("daemon/job/a", "daemon/session/b", False), ("daemon/a", "daemon/job/b", False),
     ("client/lib/core/a", "client/lib/wire/b", True), ("client/lib/wire/a", "client/lib/core/b", False),

@@ -11,6 +11,7 @@
 #include "socket/conn.h"
 
 static struct closer *closer;
+static struct reports *reports;
 static struct sessions *sessions;
 static struct conns conns;
 static struct session *session;
@@ -19,7 +20,8 @@ static uint32_t n_sent, n_read; /* frames, which are numbered */
 
 static int setup_conn(void **state) {
         uint64_t limits[ACCOUNT_SLOTS];
-        struct sessions_config config = { .device = "cpu", .socket = "s", .handshake_timeout = 3600000000 };
+        struct reports_config shown = { .device = "cpu", .socket = "s" };
+        struct sessions_config config = { .device = "cpu", .handshake_timeout = 3600000000 };
         struct fixture *f;
         int pair[2];
 
@@ -34,6 +36,11 @@ static int setup_conn(void **state) {
         config.accounts = f->accounts;
         config.jobs = f->jobs;
         config.backend = &f->fake.backend;
+        shown.loop = f->loop;
+        shown.accounts = f->accounts;
+        shown.jobs = f->jobs;
+        assert_int_equal(reports_new(&shown, &reports), 0);
+        config.reports = reports;
         sessions_new(&config, &sessions);
         assert_int_equal(conns_init(&conns, f->loop, sessions, f->accounts, closer), 0);
         conns.allow_nobody = true;
@@ -52,6 +59,7 @@ static int teardown_conn(void **state) {
                 pass(*state);
         conns_deinit(&conns);
         sessions_free(sessions);
+        reports_free(reports);
         closer_free(closer);
         return teardown(state);
 }

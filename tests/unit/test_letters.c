@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "jobs_fixture.h"
-#include "session/private.h"
+#include "report/private.h"
 
 #define NODES 3u
 #define HOSTS 12u /* without a node of the job */
@@ -14,7 +14,7 @@
 
 static const struct hub_job job = { .uid = 1000, .name = "j", .incarnation = 7 };
 
-static struct sessions *sessions;
+static struct reports *reports;
 static struct views *views; /* to read what has been sent */
 static struct hub_sight sight[NODES], host[HOSTS];
 static unsigned n_hosts, n_letters, completed;
@@ -46,8 +46,8 @@ static void on_complete(void *data) {
 
 static int setup_letters(void **state) {
         static const char *const names[] = { "a", "b", "c" };
-        static const struct sessions_cluster cluster = { .nodes = each_node, .post = on_post };
-        struct sessions_config config = { .device = "none", .socket = "s" };
+        static const struct reports_cluster cluster = { .nodes = each_node, .post = on_post };
+        struct reports_config config = { .device = "none", .socket = "s" };
         struct fixture *f;
 
         setup(state);
@@ -55,8 +55,8 @@ static int setup_letters(void **state) {
         config.loop = f->loop;
         config.accounts = f->accounts;
         config.jobs = f->jobs;
-        assert_int_equal(sessions_new(&config, &sessions), 0);
-        sessions_use_cluster(sessions, &cluster);
+        assert_int_equal(reports_new(&config, &reports), 0);
+        reports_use_cluster(reports, &cluster);
         assert_int_equal(views_new(f->loop, f->accounts, &views), 0);
         views_on_complete(views, on_complete, NULL);
         for (uint32_t i = 0; i < NODES; i++)
@@ -69,7 +69,7 @@ static int setup_letters(void **state) {
 
 static int teardown_letters(void **state) {
         views_free(views);
-        sessions_free(sessions);
+        reports_free(reports);
         return teardown(state);
 }
 
@@ -80,7 +80,7 @@ static void post(uint32_t from, uint16_t type, uint32_t request, const ProtobufC
         ssize_t size = codec_pack(frame, type, request, 0, message);
         const struct hub_letter letter = { from, frame, (size_t)size };
 
-        sessions_posted(sessions, &job, &letter);
+        reports_posted(reports, &job, &letter);
 }
 
 /* The step tells one statement from another. */
@@ -205,7 +205,7 @@ TEST(hosts_without_a_node_are_named_and_counted) {
 TEST(what_is_no_frame_is_dropped) {
         const struct hub_letter letter = { 1, "some text that is no frame", 26 };
 
-        sessions_posted(sessions, &job, &letter);
+        reports_posted(reports, &job, &letter);
         ask(2, 9);
         assert_int_equal(n_letters, 1);
         assert_no_more(assert_end(9));

@@ -20,9 +20,10 @@
 struct wire { /* one fake connection */
         struct session *session;
         bool hung_up;
-        bool drained;              /* read on after the end of its process */
-        unsigned n_frames, n_jobs; /* of a status */
-        bool more;                 /* of a status; it goes on from `next` */
+        bool drained;                         /* read on after the end of its process */
+        unsigned n_frames, n_jobs, n_clients; /* of a status */
+        bool gives_up;                        /* at the first client in it */
+        bool more;                            /* of a status; it goes on from `next` */
         Wire__StatusPlace next;
         unsigned results, results_of[2]; /* by plan */
         uint16_t type;                   /* of the last frame */
@@ -40,6 +41,7 @@ struct wire { /* one fake connection */
         int fd;
 };
 
+static struct reports *reports;
 static struct sessions *sessions;
 static struct wire wires[2];
 static struct codec codec;
@@ -90,9 +92,14 @@ static void on_send(void *link, const void *packet, size_t size, const int *fds,
                 wire->minor = ((const Wire__Welcome *)message)->minor;
         if (header.type == WIRE__MESSAGE_TYPE__JOINED)
                 wire->job = ((const Wire__Joined *)message)->job;
-        if (header.type == WIRE__MESSAGE_TYPE__STATUS_CLIENT)
+        if (header.type == WIRE__MESSAGE_TYPE__STATUS_CLIENT) {
                 snprintf(wire->program, sizeof(wire->program), "%s",
                          ((const Wire__StatusClient *)message)->program);
+                wire->n_clients++;
+                if (wire->gives_up)
+                        session_given_up(wire->session, "it takes nothing");
+                wire->gives_up = false;
+        }
         if (header.type == WIRE__MESSAGE_TYPE__STEP) {
                 const Wire__Step *step = (const Wire__Step *)message;
 
@@ -160,9 +167,10 @@ static void hello(struct fixture *f, unsigned who, int fd) {
 
 static int setup_sessions(void **state) {
         struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = getpid() };
-        struct sessions_config config = {
-                .device = "cpu", .socket = "s", .handshake_timeout = 60000000, .staging_bytes = 65536
-        };
+        struct reports_config shown = { .device = "cpu", .socket = "s" };
+        struct sessions_config config = { .device = "cpu",
+                                          .handshake_timeout = 60000000,
+                                          .staging_bytes = 65536 };
         struct fixture *f;
 
         setup(state);
@@ -172,6 +180,12 @@ static int setup_sessions(void **state) {
         config.accounts = f->accounts;
         config.jobs = f->jobs;
         config.backend = &f->fake.backend;
+        shown.loop = f->loop;
+        shown.accounts = f->accounts;
+        shown.jobs = f->jobs;
+        shown.backend = &f->fake.backend;
+        assert_int_equal(reports_new(&shown, &reports), 0);
+        config.reports = reports;
         sessions_new(&config, &sessions);
         codec_init(&codec);
         memset(wires, 0, sizeof(wires));
@@ -192,6 +206,7 @@ static int teardown_sessions(void **state) {
         }
         pass(f);
         sessions_free(sessions);
+        reports_free(reports);
         codec_deinit(&codec);
         return teardown(state);
 }
@@ -707,6 +722,25 @@ TEST(users_see_their_own_jobs) {
         part(f, &other);
 }
 
+/* Its own row, the first one, is being sent then. */
+TEST(a_client_may_end_in_the_midst_of_an_answer) {
+        Wire__Status status = WIRE__STATUS__INIT;
+        Wire__StatusPlace from;
+
+        hello(f, 0, -1);
+        hello(f, 1, -1);
+        wires[0].gives_up = true;
+        do {
+                ask(&wires[0], WIRE__MESSAGE_TYPE__STATUS, &status.base);
+                from = wires[0].next;
+                status.from = &from;
+        } while (wires[0].gives_up);
+        pass(f);
+        assert_true(wires[0].hung_up);
+        ask_status(&wires[1]);
+        assert_int_equal(wires[1].n_clients, 1);
+}
+
 TEST(leaving_is_answered_and_told) {
         Wire__Leave leave = WIRE__LEAVE__INIT;
 
@@ -771,8 +805,8 @@ static void leave_job(struct fixture *f, uint32_t job) {
         assert_int_equal(list_length(&f->jobs->list), jobs - 1);
 }
 
-static uint64_t summed(struct fixture *f, struct sessions_sum *sum, uint64_t *ret_running) {
-        while (sessions_sum_go_on(sessions, sum))
+static uint64_t summed(struct fixture *f, struct reports_sum *sum, uint64_t *ret_running) {
+        while (reports_sum_go_on(reports, sum))
                 ;
         *ret_running = sum->sum.jobs[1];
         return sum->sum.job.operations;
@@ -780,7 +814,7 @@ static uint64_t summed(struct fixture *f, struct sessions_sum *sum, uint64_t *re
 
 /* Jobs that end or begin while they are added up: each that was there at the beginning counts once. */
 TEST(a_sum_over_jobs_never_falls) {
-        struct sessions_sum sum, other = { 0 }, later;
+        struct reports_sum sum, other = { 0 }, later;
         uint32_t counted, ending;
         uint64_t running;
 
@@ -788,21 +822,21 @@ TEST(a_sum_over_jobs_never_falls) {
         counted = job_alone(f, "counted", 1)->id;
         ending = job_alone(f, "ending", 10)->id;
         job_alone(f, "stays", 100);
-        sessions_sum_begin(sessions, &sum);
-        assert_true(sessions_sum_go_on(sessions, &sum));
+        reports_sum_begin(reports, &sum);
+        assert_true(reports_sum_go_on(reports, &sum));
         leave_job(f, counted);
         leave_job(f, ending);
         uint32_t young = job_alone(f, "young", 1000)->id;
         leave_job(f, young);
         assert_int_equal(summed(f, &sum, &running), 111);
         assert_int_equal(running, 2); /* with the one that was there when it was counted */
-        sessions_sum_begin(sessions, &later);
+        reports_sum_begin(reports, &later);
         assert_int_equal(summed(f, &later, &running), 1111);
         assert_int_equal(running, 1);
-        sessions_sum_begin(sessions, &sum);
-        sessions_sum_end(&sum); /* given up: what happens from here on is none of its business */
-        sessions_sum_end(&sum);
-        sessions_sum_end(&other);
+        reports_sum_begin(reports, &sum);
+        reports_sum_end(&sum); /* given up: what happens from here on is none of its business */
+        reports_sum_end(&sum);
+        reports_sum_end(&other);
         job_alone(f, "last", 5);
         assert_int_equal(sum.sum.job.operations, 1011);
 }

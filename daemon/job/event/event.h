@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Calls from the job layer to the layer above: events of jobs and members, and questions about the members of
- * other nodes. Both get a pointer that the layer above has provided, job_events_data(). The functions called
- * must not call back into the job layer.
+ * other nodes. The layers above provide a pointer for each, job_events_data() and job_observer_data(). The
+ * functions called must not call back into the job layer.
  */
 #pragma once
 
@@ -100,4 +100,8 @@ void member_expel(struct member *member, const struct refusal *why);
 
 static inline void *job_events_data(const struct job *job) {
         return job->table->config.events_data;
+}
+
+static inline void *job_observer_data(const struct job *job) {
+        return job->table->config.observer_data;
 }

@@ -7,7 +7,9 @@
  */
 #pragma once
 
-#include "session/private.h"
+#include "base/proc.h"
+#include "job/watch/waits.h"
+#include "report/report.h"
 
 /* One process may be a member of many jobs: it is looked at once in an answer. A user has fewer processes
  * than these, unless the quota is raised. */
@@ -24,12 +26,8 @@ struct found {
 #define ANSWER_LOOKS ((struct looks){ .threads = 256, .marks = 131072 })
 
 struct answer {
-        struct sessions *sessions;
-        const struct session *viewer; /* NULL: one that sees all */
-        const char *asked;            /* the job, see status_asks_for() */
+        const struct query *query;
         uint64_t now;
-        sessions_row_fn row;
-        void *data;
         bool whole;         /* for a client: with rows of other nodes; a row may stand for several places */
         uint32_t from, at;  /* rows of this thing: the first one to be sent, and the next one */
         size_t bytes, most; /* of frames; `most` make it full */
@@ -38,16 +36,16 @@ struct answer {
         struct found found;
 };
 
-/* Whether the next row is to be sent. The caller can skip a row that is not, without making it. */
+/* Whether the next row is to be sent. */
 static inline bool answer_wants(const struct answer *answer) {
         return !answer->full && answer->at >= answer->from;
 }
 
+/* One without bounds, for the rows of this node. */
+struct answer answer_to(const struct query *query);
 /* Starts the next thing, whose first `from` rows have been sent. */
 void answer_begin(struct answer *answer, uint32_t from);
 /* Sends a row that counts as `about` rows, if it is to be sent. */
 void answer_give(struct answer *answer, uint32_t about, uint16_t type, const ProtobufCMessage *row);
-/* Counts a row that has not been made. */
-void answer_skip(struct answer *answer);
-/* As a sessions_row_fn, with the answer as its data. */
-void answer_row(void *answer, uint16_t type, const ProtobufCMessage *row);
+/* False if the next row is to be sent. Else counts it: it need not be made. */
+bool answer_skips(struct answer *answer);

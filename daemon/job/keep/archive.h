@@ -12,44 +12,44 @@
 
 #include "proto/frame.h"
 
-#define ENDINGS_MOST 64u
-#define ENDING_TEXT 512u
+#define ARCHIVE_MOST 64u
+#define ARCHIVE_TEXT 512u
 
-enum ending_reason {
-        ENDING_LEFT,       /* all members left in order */
-        ENDING_LOST,       /* a member, or a node, was lost, and no process took the place */
-        ENDING_EVICTED,    /* the same, and the member was evicted */
-        ENDING_SUPERSEDED, /* a newer incarnation of the job has come */
-        ENDING_SHUTDOWN,   /* the daemon stopped */
-        ENDING_UNFORMED,   /* it never had all of its members */
-        ENDING_GIVEN_UP,   /* by its coordinator, or because its members waited for each other */
-        ENDING_REASONS,
+enum archive_reason {
+        ARCHIVE_LEFT,       /* all members left in order */
+        ARCHIVE_LOST,       /* a member, or a node, was lost, and no process took the place */
+        ARCHIVE_EVICTED,    /* the same, and the member was evicted */
+        ARCHIVE_SUPERSEDED, /* a newer incarnation of the job has come */
+        ARCHIVE_SHUTDOWN,   /* the daemon stopped */
+        ARCHIVE_UNFORMED,   /* it never had all of its members */
+        ARCHIVE_GIVEN_UP,   /* by its coordinator, or because its members waited for each other */
+        ARCHIVE_REASONS,
 };
 
-struct job_ending {
+struct archived_job {
         uint64_t sequence; /* 1, 2, … on this daemon; 0: there is none */
         uint32_t job;      /* its handle, as in struct record */
         uid_t uid;
         uint64_t incarnation, step; /* the last one committed */
         uint32_t generation, world; /* wanted, if it never formed */
         uint64_t at, wall;          /* clock_now(), clock_wall() */
-        enum ending_reason reason;
+        enum archive_reason reason;
         bool has_member; /* the job ended with the going of this one: */
         uint32_t rank;
         int32_t pid;
         char name[LIMIT_NAME + 1];
-        char text[ENDING_TEXT]; /* one clause: "all 4 members left" */
+        char text[ARCHIVE_TEXT]; /* one clause: "all 4 members left" */
 };
 
-struct endings { /* zero-initialised: empty */
+struct archive { /* zero-initialised: empty */
         uint64_t sequence;
-        struct job_ending ending[ENDINGS_MOST];
+        struct archived_job job[ARCHIVE_MOST];
 };
 
 /* The name of a reason: "left" or "lost", for example. */
-const char *ending_reason_name(enum ending_reason reason);
+const char *archive_reason_name(enum archive_reason reason);
 /* Keeps a copy. If there is no room, the oldest one of the uid that has most of them makes way. */
-void endings_note(struct endings *endings, const struct job_ending *ending);
-/* Returns the youngest ending that is older than the one with that sequence; UINT64_MAX: the youngest of all.
+void archive_add(struct archive *archive, const struct archived_job *job);
+/* Returns the youngest job that is older than the one with that sequence; UINT64_MAX: the youngest of all.
  * NULL if there is none. */
-const struct job_ending *endings_before(const struct endings *endings, uint64_t sequence);
+const struct archived_job *archive_before(const struct archive *archive, uint64_t sequence);

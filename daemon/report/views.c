@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "session/views.h"
+#include "report/views.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "session/private.h"
+#include "report/private.h"
 
 #define VIEW_KEPT (60 * USEC_PER_SEC) /* what others say: after the last question */
 #define PART_KEPT (5 * USEC_PER_SEC)  /* a statement or a record */
@@ -296,8 +296,6 @@ static bool wait_is_meant(const struct job_wait *wait, enum wait_kind kind, cons
 
 /* As the row says, with strings that outlive it. */
 static struct job_wait wait_from(struct blamed *blamed, enum wait_kind kind, const Wire__StatusWait *row) {
-        uint64_t now = clock_now(), since = row->since_ms * USEC_PER_MSEC;
-
         snprintf(blamed->host, sizeof(blamed->host), "%s", row->host != NULL ? row->host : "");
         snprintf(blamed->state, sizeof(blamed->state), "%s",
                  row->process_state != NULL ? row->process_state : "");
@@ -313,7 +311,7 @@ static struct job_wait wait_from(struct blamed *blamed, enum wait_kind kind, con
                                   .parameter = blamed->parameter,
                                   .host = blamed->host,
                                   .text = blamed->text,
-                                  .since = row->since_ms < now / USEC_PER_MSEC ? now - since : 0 };
+                                  .since = wait_row_since(row) };
 }
 
 /* The waits in other nodes' rows that `wait` is for; NULL: the nodes that say nothing. */
@@ -370,17 +368,24 @@ unsigned view_blame(struct view *view, const struct job_wait *wait, struct job_w
         return n;
 }
 
-/* Only the coordinator's daemon sends a row of a job that has no name. */
-void view_empty(struct view *view, char *text, size_t size) {
+static bool view_is_spare(const Wire__StatusMember *row) {
+        return row->state != NULL && strcmp(row->state, "spare") == 0;
+}
+
+/* Only the coordinator's daemon sends a row of a job that has no name: it has the hosts without a node. */
+void view_missing(struct view *view, unsigned here, uint32_t world, char *text, size_t size) {
         const ProtobufCMessage *message;
+        char empty[512] = "";
         uint16_t type;
         size_t at = 0;
 
-        text[0] = '\0';
         while ((message = view_next(view, &at, &type)) != NULL) {
                 const Wire__StatusJob *row = CAST(Wire__StatusJob, message);
 
-                if (type == WIRE__MESSAGE_TYPE__STATUS_JOB && row->name == NULL && row->text != NULL)
-                        snprintf(text, size, "%s", row->text);
+                if (type == WIRE__MESSAGE_TYPE__STATUS_MEMBER)
+                        here += !view_is_spare(CAST(Wire__StatusMember, message));
+                else if (type == WIRE__MESSAGE_TYPE__STATUS_JOB && row->name == NULL && row->text != NULL)
+                        snprintf(empty, sizeof(empty), "; %s", row->text);
         }
+        snprintf(text, size, "%u of %u members%s", here, world, empty);
 }

@@ -4,14 +4,10 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "session/private.h"
+#include "report/private.h"
 
 /* The age of an answer by which something is decided. */
 #define RECENT (5 * USEC_PER_SEC)
-
-static struct sessions *peers_sessions(const struct job *job) {
-        return job_events_data(job);
-}
 
 struct hub_job peers_name(const struct job *job) {
         return (struct hub_job){ .uid = job->uid, .name = job->name, .incarnation = job->incarnation };
@@ -20,14 +16,14 @@ struct hub_job peers_name(const struct job *job) {
 struct view *peers_view(const struct job *job) {
         const struct hub_job name = peers_name(job);
 
-        return views_find(peers_sessions(job)->views, &name, VIEW_OTHERS, 0);
+        return views_find(reports_of(job)->views, &name, VIEW_OTHERS, 0);
 }
 
 /* The answer may come before this returns. NULL: the job has no node here, and its coordinator. */
-static void peers_ask(struct sessions *sessions, struct job *job, const struct hub_job *name,
-                      struct view *view, const struct wanted_view *wanted) {
+static void peers_ask(struct reports *reports, struct job *job, const struct hub_job *name, struct view *view,
+                      const struct wanted_view *wanted) {
         uint32_t id = view_begin(view);
-        struct packet packet = { .sessions = sessions,
+        struct packet packet = { .reports = reports,
                                  .job = job,
                                  .about = name,
                                  .to = wanted->what == VIEW_OTHERS ? HUB_COORDINATOR : wanted->node,
@@ -43,13 +39,13 @@ static void peers_ask(struct sessions *sessions, struct job *job, const struct h
 }
 
 /* Asks, unless the view is of `after` or later. NULL: there is no memory for it, so that nothing is known. */
-static struct view *peers_look(struct sessions *sessions, struct job *job, const struct hub_job *name,
+static struct view *peers_look(struct reports *reports, struct job *job, const struct hub_job *name,
                                const struct wanted_view *wanted) {
-        struct view *view = views_get(sessions->views, name, wanted->what, wanted->node);
+        struct view *view = views_get(reports->views, name, wanted->what, wanted->node);
 
         if (view != NULL && !view_is_of(view, wanted->after) && !view_is_coming(view) &&
             clock_now() >= wanted->after)
-                peers_ask(sessions, job, name, view, wanted);
+                peers_ask(reports, job, name, view, wanted);
         return view;
 }
 
@@ -57,7 +53,7 @@ static struct view *peers_look(struct sessions *sessions, struct job *job, const
 bool peers_inquire(struct job *job, uint64_t after) {
         const struct wanted_view wanted = { .what = VIEW_OTHERS, .after = after + VIEWS_SHOW };
         const struct hub_job name = peers_name(job);
-        const struct view *view = peers_look(peers_sessions(job), job, &name, &wanted);
+        const struct view *view = peers_look(reports_of(job), job, &name, &wanted);
 
         return view == NULL || view_is_of(view, wanted.after);
 }
@@ -142,95 +138,82 @@ void peers_host_of(struct job *job, const struct membership_loss *loss, char *te
                 snprintf(text, size, "one of %u hosts", n);
 }
 
-static bool peers_counts(const Wire__StatusMember *member) {
-        return member->state == NULL || strcmp(member->state, "spare") != 0;
-}
-
 void peers_missing(struct job *job, char *text, size_t size) {
         struct view *view = job->cluster ? peers_view(job) : NULL;
         const struct member *member;
-        const ProtobufCMessage *row;
-        char empty[512];
         unsigned here = 0;
-        uint16_t type;
-        size_t at = 0;
 
         text[0] = '\0';
         if (view == NULL || !view_is_of(view, 1) || job->state != JOB_FORMING)
                 return;
         list_for_each(member, &job->members, link)
                 here += !member->spare;
-        while ((row = view_next(view, &at, &type)) != NULL)
-                here += type == WIRE__MESSAGE_TYPE__STATUS_MEMBER &&
-                        peers_counts(CAST(Wire__StatusMember, row));
-        view_empty(view, empty, sizeof(empty));
-        snprintf(text, size, "%u of %u members%s%s", here, job->max_world, empty[0] != '\0' ? "; " : "",
-                 empty);
+        view_missing(view, here, job->max_world, text, size);
 }
 
-struct job *peers_find_job(const struct sessions *sessions, const struct hub_job *which) {
-        struct job *job;
+/* Whether this daemon has a part in that job of the cluster. */
+static bool peers_is_here(const struct reports *reports, const struct hub_job *which) {
+        const struct job *job;
 
-        list_for_each(job, &sessions->config.jobs->list, link)
+        list_for_each(job, &reports->config.jobs->list, link)
                 if (job->cluster && job->uid == which->uid && job->incarnation == which->incarnation &&
                     strcmp(job->name, which->name) == 0)
-                        return job;
-        return NULL;
+                        return true;
+        return false;
 }
 
 struct peers_walk {
-        const struct sessions *sessions;
-        const struct session *viewer;
-        const char *asked;
+        const struct query *query;
         peers_fn *fn;
         void *to;
 };
 
-static void peers_on_coordinated(void *to, const struct hub_job *name) {
+static void peers_on_coordinated(void *to, const struct hub_job *job) {
         const struct peers_walk *walk = to;
 
-        if (session_sees(walk->viewer, name->uid) && status_asks_for(walk->asked, name->uid, name->name) &&
-            peers_find_job(walk->sessions, name) == NULL)
-                walk->fn(walk->to, NULL, name);
+        if (query_covers(walk->query, job->uid, job->name) && !peers_is_here(walk->query->reports, job))
+                walk->fn(walk->to, NULL, job);
 }
 
-void peers_each(const struct session *viewer, const char *asked, peers_fn *fn, void *to) {
-        struct sessions *sessions = viewer->sessions;
-        struct peers_walk walk = { sessions, viewer, asked, fn, to };
+void peers_each_far(const struct query *query, peers_fn *fn, void *to) {
+        const struct reports_cluster *cluster = &query->reports->cluster;
+
+        if (cluster->each != NULL)
+                cluster->each(cluster->data, peers_on_coordinated, &(struct peers_walk){ query, fn, to });
+}
+
+void peers_each(const struct query *query, peers_fn *fn, void *to) {
         struct job *job;
 
-        list_for_each(job, &sessions->config.jobs->list, link) {
+        list_for_each(job, &query->reports->config.jobs->list, link) {
                 const struct hub_job name = peers_name(job);
 
-                if (job->cluster && job->state != JOB_LOST && session_sees(viewer, job->uid) &&
-                    status_asks_for(asked, job->uid, job->name))
+                if (job->cluster && job->state != JOB_LOST && query_covers(query, job->uid, job->name))
                         fn(to, job, &name);
         }
-        if (sessions->cluster.each != NULL)
-                sessions->cluster.each(sessions->cluster.data, peers_on_coordinated, &walk);
+        peers_each_far(query, fn, to);
 }
 
-struct refresh {
-        struct sessions *sessions;
+struct awaited {
+        struct reports *reports;
         const struct wanted_view *wanted;
         bool ask;
         unsigned open;
 };
 
-static void peers_refresh_one(void *to, struct job *job, const struct hub_job *name) {
-        const struct wanted_view *wanted = ((struct refresh *)to)->wanted;
-        struct refresh *refresh = to;
-        struct view *view = refresh->ask
-                                    ? peers_look(refresh->sessions, job, name, wanted)
-                                    : views_find(refresh->sessions->views, name, wanted->what, wanted->node);
+static void awaited_look(void *to, struct job *job, const struct hub_job *name) {
+        struct awaited *awaited = to;
+        const struct wanted_view *wanted = awaited->wanted;
+        struct view *view = awaited->ask
+                                    ? peers_look(awaited->reports, job, name, wanted)
+                                    : views_find(awaited->reports->views, name, wanted->what, wanted->node);
 
-        refresh->open += view != NULL && view_is_coming(view) && !view_is_of(view, wanted->after);
+        awaited->open += view != NULL && view_is_coming(view) && !view_is_of(view, wanted->after);
 }
 
-unsigned peers_refresh(const struct session *viewer, const char *asked, const struct wanted_view *wanted,
-                       bool ask) {
-        struct refresh refresh = { viewer->sessions, wanted, ask, 0 };
+unsigned reports_await(const struct query *query, const struct wanted_view *wanted, bool ask) {
+        struct awaited awaited = { query->reports, wanted, ask, 0 };
 
-        peers_each(viewer, asked, peers_refresh_one, &refresh);
-        return refresh.open;
+        peers_each(query, awaited_look, &awaited);
+        return awaited.open;
 }

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "job/plan/plan.h"
-#include "session/private.h"
+#include "report/private.h"
 
 #define PIECE_BYTES (96u << 10) /* of the record; the piece ends after the step that goes beyond */
 #define FRAME_NUMBERS 8192u     /* per-rank values in one frame: more might not fit */
@@ -18,14 +18,11 @@
 _Static_assert(FRAME_NUMBERS >= 2 * LIMIT_LOCAL, "a bucket fits a frame");
 
 struct piece {
-        const struct sessions *sessions;
-        const struct session *viewer;
-        sessions_row_fn row;
-        void *data;
-        const char *asked;
+        const struct query *query;
         uint64_t now, until;
+        bool found;                 /* the job asked for, or a record of it */
         const struct record *named; /* the record whose names have been sent */
-        struct job *live;           /* its job; NULL: that has ended */
+        struct job *live;           /* the job of the record found last; NULL: that has ended */
         uint32_t plan[LIMIT_PLANS]; /* of it, whose parameters have been named */
         unsigned n_plans;
         uint32_t bytes;
@@ -39,43 +36,29 @@ struct step_frame {
         uint32_t numbers[FRAME_NUMBERS], used; /* by rank, of its buckets */
 };
 
-/* Finds the matching record with the lowest handle that is not below `from`. */
-static const struct record *trace_find_record(const struct piece *piece, uint32_t from) {
-        const struct jobs *jobs = piece->sessions->config.jobs;
+/* Finds the record with the lowest handle that is not below `from`, and its job. A job that has no plan yet
+ * has no record, but it is there. */
+static const struct record *trace_find_record(struct piece *piece, uint32_t from) {
+        const struct jobs *jobs = piece->query->reports->config.jobs;
         const struct record *record, *found = NULL;
-        const struct job *job;
-
-        list_for_each(record, &jobs->ended.list, link)
-                if (record->job >= from && (found == NULL || record->job < found->job) &&
-                    session_sees(piece->viewer, record->uid) &&
-                    status_asks_for(piece->asked, record->uid, record->name))
-                        found = record;
-        list_for_each(job, &jobs->list, link)
-                if (job->record != NULL && job->id >= from && (found == NULL || job->id < found->job) &&
-                    session_sees(piece->viewer, job->uid) &&
-                    status_asks_for(piece->asked, job->uid, job->name))
-                        found = job->record;
-        return found;
-}
-
-/* A job that has no plan yet has no record, but it is there. */
-static bool trace_job_exists(const struct piece *piece) {
-        const struct job *job;
-
-        list_for_each(job, &piece->sessions->config.jobs->list, link)
-                if (session_sees(piece->viewer, job->uid) &&
-                    status_asks_for(piece->asked, job->uid, job->name))
-                        return true;
-        return false;
-}
-
-static struct job *trace_find_job(const struct piece *piece, const struct record *record) {
         struct job *job;
 
-        list_for_each(job, &piece->sessions->config.jobs->list, link)
-                if (job->record == record)
-                        return job;
-        return NULL;
+        piece->live = NULL;
+        list_for_each(record, &jobs->ended.list, link)
+                if (record->job >= from && (found == NULL || record->job < found->job) &&
+                    query_covers(piece->query, record->uid, record->name))
+                        found = record;
+        list_for_each(job, &jobs->list, link) {
+                if (!query_covers(piece->query, job->uid, job->name))
+                        continue;
+                piece->found = true;
+                if (job->record == NULL || job->id < from || (found != NULL && job->id >= found->job))
+                        continue;
+                found = job->record;
+                piece->live = job;
+        }
+        piece->found |= found != NULL;
+        return found;
 }
 
 static void trace_name_record(struct piece *piece, const struct record *record, struct step_frame *frame) {
@@ -84,7 +67,6 @@ static void trace_name_record(struct piece *piece, const struct record *record, 
         if (piece->named == record)
                 return;
         piece->named = record;
-        piece->live = trace_find_job(piece, record);
         piece->n_plans = 0;
         message->name = (char *)(uintptr_t)record->name;
         SET(*message, uid, record->uid);
@@ -177,7 +159,7 @@ static void trace_add_bucket(struct step_frame *frame, const struct record_step 
 }
 
 static void trace_send_frame(const struct piece *piece, const struct step_frame *frame) {
-        piece->row(piece->data, WIRE__MESSAGE_TYPE__TRACE_STEP, &frame->message.base);
+        piece->query->row(piece->query->data, WIRE__MESSAGE_TYPE__TRACE_STEP, &frame->message.base);
 }
 
 static void trace_send_step(struct piece *piece, const struct record *record,
@@ -216,57 +198,24 @@ static bool trace_send_record(struct piece *piece, const struct record *record, 
         return true;
 }
 
-void trace_describe_job(struct job *job, sessions_row_fn row, void *data) {
+void trace_describe_job(const struct query *query, struct job *job) {
         const uint64_t now = clock_now();
-        struct piece piece = {
-                .sessions = job_events_data(job), .row = row, .data = data, .now = now, .until = now
-        };
+        struct piece piece = { .query = query, .now = now, .until = now, .live = job };
         uint64_t after = 0;
 
         while (job->record != NULL && !trace_send_record(&piece, job->record, &after))
                 piece.bytes = 0;
 }
 
-struct trace_reply {
-        struct session *to;
-        uint32_t request;
-};
-
-static void trace_reply(void *data, uint16_t type, const ProtobufCMessage *row) {
-        const struct trace_reply *reply = data;
-
-        session_send(reply->to, type, reply->request, row);
-}
-
-int on_trace(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        const Wire__Trace *trace = CAST(Wire__Trace, message);
-        const uint64_t kept = trace->nodes ? VIEWS_FRESH : VIEWS_RECORD;
-        const struct wanted_view wanted = { .what = trace->nodes ? VIEW_OTHERS : VIEW_RECORD,
-                                            .node = trace->node,
-                                            .after = clock_now() - kept };
-        struct trace_reply reply = { session, request->id };
-        struct piece piece = { .sessions = session->sessions,
-                               .viewer = session,
-                               .row = trace_reply,
-                               .data = &reply,
-                               .asked = trace->job,
-                               .now = clock_now() };
+void reports_trace(const struct query *query, const Wire__Trace *trace) {
+        struct piece piece = { .query = query, .now = clock_now() };
         Wire__TraceEnd end = WIRE__TRACE_END__INIT;
         uint32_t from = trace->has_record ? trace->record : 0;
         uint64_t after = trace->has_after ? trace->after : 0;
         const struct record *record;
 
-        if (trace->job == NULL || trace->job[0] == '\0')
-                return refuse(&request->refusal, WIRE__CODE__INVALID,
-                              "TRACE names no job; say which one: NAME or UID/NAME");
-        if (trace->nodes || trace->has_node)
-                return status_wait(session, request, trace->job,
-                                   trace->nodes ? peer_rows_send_nodes : peer_rows_send_record, &wanted);
-        SET(end, now_us, piece.now);
         piece.until = trace->has_until_us ? trace->until_us : piece.now;
-        SET(end, found, trace_job_exists(&piece));
         while ((record = trace_find_record(&piece, from)) != NULL) {
-                end.found = true;
                 if (record->job != from)
                         after = 0;
                 if (!trace_send_record(&piece, record, &after)) {
@@ -279,6 +228,7 @@ int on_trace(struct session *session, struct request *request, const ProtobufCMe
                 from = record->job + 1;
                 after = 0;
         }
-        session_send(session, WIRE__MESSAGE_TYPE__TRACE_END, request->id, &end.base);
-        return 0;
+        SET(end, found, piece.found);
+        SET(end, now_us, piece.now);
+        query->row(query->data, WIRE__MESSAGE_TYPE__TRACE_END, &end.base);
 }

@@ -1,15 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From part to part, and from thing to thing in it: see walk.h. */
-#include "session/walk.h"
-
+/*
+ * The order of things in an answer to STATUS, and the place where a piece of it begins. The daemon remembers
+ * nothing between pieces: the client brings the place. Within each part things come by number. Things that
+ * are newer than the beginning of the part are left out, so a walk ends, and a thing that is there all the
+ * time comes once.
+ */
 #include "base/cleanup.h"
-#include "session/status.h"
+#include "base/clock.h"
+#include "report/private.h"
+
+#define PIECE_BYTES (96u << 10) /* of frames; the piece ends with the one that goes beyond */
+#define PIECE_TIME 500u         /* us; the same */
 
 /* Added to the handle of a job that has its coordinator here, but no node: no other job has such a handle. */
 #define FAR_JOBS (UINT32_C(1) << 31)
 
 /* The owners of the things in a part: an operator finds its own things first. */
 enum whose { WHOSE_ALL, WHOSE_OWN, WHOSE_OTHERS };
+
+struct place {
+        uint32_t part, row;
+        uint64_t thing, until;
+};
 
 struct walk {
         struct answer *answer;
@@ -18,12 +30,9 @@ struct walk {
         bool found;
 };
 
-static bool walk_admits(const struct walk *walk, uid_t uid) {
-        const struct session *viewer = walk->answer->viewer;
-
-        if (!session_sees(viewer, uid))
-                return false;
-        return walk->whose == WHOSE_ALL || (uid == viewer->peer.uid) == (walk->whose == WHOSE_OWN);
+static bool walk_takes(const struct walk *walk, uid_t uid) {
+        return walk->whose == WHOSE_ALL ||
+               (uid == walk->answer->query->viewer.uid) == (walk->whose == WHOSE_OWN);
 }
 
 static bool walk_is_due(const struct walk *walk, uint64_t thing) {
@@ -50,66 +59,66 @@ static uint64_t walk_until_here(const struct answer *answer) {
 
 static void walk_daemon(struct walk *walk) {
         walk_begin(walk, 0);
-        status_send_daemon(walk->answer);
+        daemon_rows_send(walk->answer);
         walk_end(walk);
 }
 
 static uint64_t walk_until_client(const struct answer *answer) {
-        return answer->sessions->next_id;
+        return answer->query->reports->last_client;
 }
 
 /* A viewer who asks for a job is shown the clients that are in it. */
-static bool walk_shows_client(const struct walk *walk, const struct session *client) {
-        const char *asked = walk->answer->asked;
+static bool walk_shows_client(const struct walk *walk, const struct client *client) {
+        const struct query *query = walk->answer->query;
         const struct member *member;
 
-        if (!walk_admits(walk, client->peer.uid) || client->state != SESSION_OPEN)
+        if (!client->open || !walk_takes(walk, client->uid) || !query_sees(query, client->uid))
                 return false;
-        if (status_asks_for_all(asked))
+        if (query_is_for_all(query))
                 return true;
         list_for_each(member, &client->members, owner_link)
-                if (status_asks_for(asked, member->job->uid, member->job->name))
+                if (query_is_for(query, member->job->uid, member->job->name))
                         return true;
         return false;
 }
 
 static void walk_clients(struct walk *walk) {
-        const struct session *client;
+        const struct client *client;
 
-        list_for_each(client, &walk->answer->sessions->list, link) {
+        list_for_each(client, &walk->answer->query->reports->clients, link) {
                 if (!walk_is_due(walk, client->id) || !walk_shows_client(walk, client))
                         continue;
                 walk_begin(walk, client->id);
-                status_send_client(walk->answer, client);
+                daemon_rows_send_client(walk->answer, client);
                 walk_end(walk);
         }
 }
 
 /* All links are one thing, since they have no numbers. */
 static void walk_links(struct walk *walk) {
-        const struct sessions_cluster *cluster = &walk->answer->sessions->cluster;
+        const struct reports_cluster *cluster = &walk->answer->query->reports->cluster;
 
         walk_begin(walk, 0);
         if (cluster->links != NULL)
-                cluster->links(cluster->data, status_send_link, walk->answer);
+                cluster->links(cluster->data, daemon_rows_send_link, walk->answer);
         walk_end(walk);
 }
 
 static uint64_t walk_until_job(const struct answer *answer) {
-        return answer->sessions->config.jobs->next_job;
+        return answer->query->reports->config.jobs->next_job;
 }
 
 static void walk_jobs(struct walk *walk) {
         struct answer *answer = walk->answer;
         struct job *job;
 
-        list_for_each(job, &answer->sessions->config.jobs->list, link) {
-                if (!walk_is_due(walk, job->id) || !walk_admits(walk, job->uid) ||
-                    !status_asks_for(answer->asked, job->uid, job->name))
+        list_for_each(job, &answer->query->reports->config.jobs->list, link) {
+                if (!walk_is_due(walk, job->id) || !walk_takes(walk, job->uid) ||
+                    !query_covers(answer->query, job->uid, job->name))
                         continue;
                 walk->found = true;
                 walk_begin(walk, job->id);
-                status_send_whole_job(answer, job);
+                status_send_job(answer, job);
                 walk_end(walk);
         }
 }
@@ -121,7 +130,7 @@ static void walk_note_far_job(void *to, const struct hub_job *job) {
 }
 
 static uint64_t walk_until_far_job(const struct answer *answer) {
-        const struct sessions_cluster *cluster = &answer->sessions->cluster;
+        const struct reports_cluster *cluster = &answer->query->reports->cluster;
         uint64_t newest = 0;
 
         if (cluster->each != NULL)
@@ -129,28 +138,23 @@ static uint64_t walk_until_far_job(const struct answer *answer) {
         return newest;
 }
 
-static void walk_on_far_job(void *to, const struct hub_job *job) {
+static void walk_on_far_job(void *to, struct job *job, const struct hub_job *name) {
         struct walk *walk = to;
         struct answer *answer = walk->answer;
 
-        if (!walk_is_due(walk, job->number) || !walk_admits(walk, job->uid) ||
-            !status_asks_for(answer->asked, job->uid, job->name) ||
-            peers_find_job(answer->sessions, job) != NULL)
+        if (!walk_is_due(walk, name->number) || !walk_takes(walk, name->uid))
                 return;
-        struct view *view = views_find(answer->sessions->views, job, VIEW_OTHERS, 0);
+        struct view *view = views_find(answer->query->reports->views, name, VIEW_OTHERS, 0);
         if (view == NULL)
                 return;
-        walk_begin(walk, job->number);
-        walk->found |= peer_rows_send_job(view, FAR_JOBS | (uint32_t)job->number, answer_row, answer);
+        walk_begin(walk, name->number);
+        walk->found |= peer_rows_send_job(answer, view, FAR_JOBS | (uint32_t)name->number);
         walk_end(walk);
 }
 
 /* Those with their coordinator here, and no node. */
 static void walk_far_jobs(struct walk *walk) {
-        const struct sessions_cluster *cluster = &walk->answer->sessions->cluster;
-
-        if (walk->answer->whole && cluster->each != NULL)
-                cluster->each(cluster->data, walk_on_far_job, walk);
+        peers_each_far(walk->answer->query, walk_on_far_job, walk);
 }
 
 static const struct {
@@ -168,8 +172,10 @@ static const struct {
         { walk_far_jobs, walk_until_far_job, WHOSE_OTHERS },
 };
 
-bool walk(struct answer *answer, struct place *place, bool *ret_found) {
-        struct walk walk = { .answer = answer, .place = place, .found = status_asks_for_all(answer->asked) };
+/* Fills the answer from that place on. True when there is nothing left, else *place is where the next piece
+ * begins. *ret_found is set if the job asked for is in it. */
+static bool walk_from(struct place *place, struct answer *answer, bool *ret_found) {
+        struct walk walk = { .answer = answer, .place = place, .found = query_is_for_all(answer->query) };
 
         for (; place->part < array_size(parts); *place = (struct place){ .part = place->part + 1 }) {
                 if (place->until == 0)
@@ -181,4 +187,31 @@ bool walk(struct answer *answer, struct place *place, bool *ret_found) {
         }
         *ret_found = walk.found;
         return !answer->full;
+}
+
+static struct place walk_place(const Wire__StatusPlace *from) {
+        return (struct place){
+                .part = from->part, .row = from->row, .thing = from->thing, .until = from->until
+        };
+}
+
+void reports_status(const struct query *query, const Wire__StatusPlace *from) {
+        struct place place = from != NULL ? walk_place(from) : (struct place){ 0 };
+        struct answer answer = answer_to(query);
+        Wire__StatusPlace next = WIRE__STATUS_PLACE__INIT;
+        Wire__StatusEnd end = WIRE__STATUS_END__INIT;
+        bool found;
+
+        answer.whole = true;
+        answer.most = PIECE_BYTES;
+        answer.end = answer.now + PIECE_TIME;
+        if (!walk_from(&place, &answer, &found)) {
+                SET(next, part, place.part);
+                SET(next, thing, place.thing);
+                SET(next, row, place.row);
+                SET(next, until, place.until);
+                end.next = &next;
+        }
+        SET(end, found, found);
+        query->row(query->data, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
 }

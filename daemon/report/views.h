@@ -20,7 +20,6 @@
 #define VIEWS_NAMED 16u      /* most members that one wait for nodes is found to be for */
 
 struct views;
-struct sessions;
 struct view;
 
 /* 0 or -ENOMEM. */
@@ -37,6 +36,13 @@ enum view_of {
         VIEW_OTHERS,    /* what all other nodes say: the coordinator's daemon answers that */
         VIEW_STATEMENT, /* at the coordinator's daemon: what that node says */
         VIEW_RECORD,    /* the flight record of that node */
+};
+
+/* The views that a query is about. Their answers must be of `after` or later. */
+struct wanted_view {
+        enum view_of what;
+        uint32_t node;
+        uint64_t after;
 };
 
 /* The view of that job, and of that node, if it is of one. NULL: there is none, or memory is short. Valid
@@ -70,5 +76,5 @@ unsigned view_blame(struct view *view, const struct job_wait *wait, struct job_w
 unsigned view_silent(struct view *view, struct job_wait *waits, unsigned max);
 /* The coordinator has said nothing. */
 bool view_trouble(const struct view *view, struct job_wait *ret);
-/* "host b has none", of a job that waits for members. */
-void view_empty(struct view *view, char *text, size_t size);
+/* "3 of 4 members; host b has none", of a forming job with so many members that are not in the view. */
+void view_missing(struct view *view, unsigned here, uint32_t world, char *text, size_t size);

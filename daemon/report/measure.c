@@ -5,32 +5,32 @@
 
 #include "base/clock.h"
 #include "job/view.h"
-#include "session/status.h"
+#include "report/private.h"
 
 #define RANKS 32u /* shown in one go */
 
-uint32_t sessions_newest_job(const struct sessions *sessions) {
-        return sessions->config.jobs->next_job;
+uint32_t reports_newest_job(const struct reports *reports) {
+        return reports->config.jobs->next_job;
 }
 
 /* Whether a later job has the same name and uid; only a job that has ended gives its name away. */
-static bool measure_is_superseded(const struct sessions *sessions, const struct job *job) {
+static bool measure_is_superseded(const struct reports *reports, const struct job *job) {
         const struct job *other;
 
         if (job->state != JOB_LOST)
                 return false;
-        list_for_each(other, &sessions->config.jobs->list, link)
+        list_for_each(other, &reports->config.jobs->list, link)
                 if (other->id > job->id && other->uid == job->uid && strcmp(other->name, job->name) == 0)
                         return true;
         return false;
 }
 
-static struct job *measure_find(const struct sessions *sessions, const struct sessions_measure *measure) {
+static struct job *measure_find(const struct reports *reports, const struct reports_measure *measure) {
         struct job *job;
 
-        list_for_each(job, &sessions->config.jobs->list, link)
+        list_for_each(job, &reports->config.jobs->list, link)
                 if (job->id > measure->after && job->id <= measure->until &&
-                    (measure->all || !measure_is_superseded(sessions, job)))
+                    (measure->all || !measure_is_superseded(reports, job)))
                         return job;
         return NULL;
 }
@@ -46,19 +46,17 @@ static void measure_count(const struct job *job, struct metrics_job *ret) {
 }
 
 static bool measure_rank(const struct member *member, enum metrics_need what, struct metrics_rank *ret) {
-        const struct record *record = member->job->record;
-
         ret->rank = member->rank;
-        if (member->pid == 0 || (what == METRICS_LATE && record == NULL))
+        if (member->pid == 0 || (what == METRICS_LATE && member->job->record == NULL))
                 return false;
         if (what == METRICS_EXPOSED)
                 return view_exposed(member, &ret->us) >= 0;
-        ret->us = record->totals.late_us[member->local];
+        ret->us = facts_late(member);
         return true;
 }
 
 /* From a rank on, whichever place it has by now: none is shown twice. */
-static void measure_ranks(const struct job *job, struct sessions_measure *measure, struct metrics_rank *ranks,
+static void measure_ranks(const struct job *job, struct reports_measure *measure, struct metrics_rank *ranks,
                           struct metrics_job *ret) {
         uint32_t local = 0, first = measure->job == job->id ? measure->rank : 0;
 
@@ -71,16 +69,16 @@ static void measure_ranks(const struct job *job, struct sessions_measure *measur
         measure->rank = local < job->n_local ? job->local[local]->rank : 0;
 }
 
-uint32_t sessions_measure(struct sessions *sessions, struct sessions_measure *measure,
-                          void (*fn)(void *data, const struct metrics_job *job), void *data) {
-        struct job *job = measure_find(sessions, measure);
+uint32_t reports_measure(struct reports *reports, struct reports_measure *measure,
+                         void (*fn)(void *data, const struct metrics_job *job), void *data) {
+        struct job *job = measure_find(reports, measure);
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
         struct metrics_job measured = { .job = &row };
         struct metrics_rank ranks[RANKS];
 
         if (job == NULL)
                 return 0;
-        status_add_facts(&row, job, clock_now());
+        facts_add(&row, job, clock_now());
         measure_count(job, &measured);
         if (measure->what == METRICS_STATE)
                 row.state = (char *)view_state(job, clock_now());

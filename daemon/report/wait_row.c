@@ -4,7 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "session/private.h"
+#include "report/private.h"
 
 static const char *const wait_names[] = {
         [WAIT_STEP] = "step",   [WAIT_PLAN] = "plan",     [WAIT_OPERATION] = "operation",
@@ -53,8 +53,13 @@ bool wait_row_kind(const char *name, enum wait_kind *ret) {
         return false;
 }
 
+uint64_t wait_row_since(const Wire__StatusWait *row) {
+        uint64_t now = clock_now();
+
+        return row->since_ms < now / USEC_PER_MSEC ? now - row->since_ms * USEC_PER_MSEC : 0;
+}
+
 bool wait_row_want(const Wire__StatusWait *row, struct want *ret) {
-        uint64_t now = clock_now(), since = row->since_ms * USEC_PER_MSEC;
         enum wait_kind kind;
 
         if (!wait_row_kind(row->purpose, &kind) || kind > WAIT_OPERATION)
@@ -63,6 +68,6 @@ bool wait_row_want(const Wire__StatusWait *row, struct want *ret) {
                               .plan = row->plan,
                               .bucket = row->has_bucket ? row->bucket : UINT32_MAX,
                               .step = kind == WAIT_OPERATION ? row->sequence : row->step,
-                              .since = row->since_ms < now / USEC_PER_MSEC ? now - since : 0 };
+                              .since = wait_row_since(row) };
         return true;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "session/private.h"
+#include "report/private.h"
 
 static int peer_rows_compare(const void *a, const void *b) {
         const struct peer_rows_member *one = a, *other = b;
@@ -22,12 +22,11 @@ void peer_rows_find_members(struct view *view, struct peer_rows_members *ret) {
         uint16_t type;
         size_t at = 0, before = 0;
 
-        ret->n = ret->n_spares = 0;
+        ret->n = 0;
         while ((row = view_next(view, &at, &type)) != NULL && ret->n < 2 * LIMIT_LOCAL) {
                 if (type == WIRE__MESSAGE_TYPE__STATUS_MEMBER) {
                         const Wire__StatusMember *member = CAST(Wire__StatusMember, row);
 
-                        ret->n_spares += member->state != NULL && strcmp(member->state, "spare") == 0;
                         ret->member[ret->n++] = (struct peer_rows_member){ .rank = member->rank,
                                                                            .unranked = member->unranked,
                                                                            .at = before };
@@ -38,8 +37,8 @@ void peer_rows_find_members(struct view *view, struct peer_rows_members *ret) {
 }
 
 /* The row is the view's own memory, and is sent before anything else is unpacked there. */
-void peer_rows_send_member(struct view *view, const struct peer_rows_member *member, uint32_t job,
-                           sessions_row_fn row, void *data) {
+void peer_rows_send_member(struct answer *answer, struct view *view, const struct peer_rows_member *member,
+                           uint32_t job) {
         size_t at = member->at;
         uint16_t type;
         Wire__StatusMember *message = (Wire__StatusMember *)(uintptr_t)view_next(view, &at, &type);
@@ -48,7 +47,7 @@ void peer_rows_send_member(struct view *view, const struct peer_rows_member *mem
                 return;
         SET(*message, job, job);
         message->has_client = false; /* another daemon's number */
-        row(data, type, &message->base);
+        answer_give(answer, 1, type, &message->base);
 }
 
 /* Whether a wait of another node is shown. If it waits for members views, their node says so. */
@@ -59,20 +58,18 @@ static bool peer_rows_is_shown(const Wire__StatusWait *wait) {
                kind != WAIT_JOIN;
 }
 
-static void peer_rows_send_trouble(const struct job_wait *wait, uint32_t job, sessions_row_fn row,
-                                   void *data) {
+static void peer_rows_send_trouble(struct answer *answer, const struct job_wait *wait, uint32_t job) {
         Wire__StatusWait message = WIRE__STATUS_WAIT__INIT;
 
         SET(message, job, job);
         message.what = (char *)"node";
         message.text = (char *)wait->text;
         SET(message, since_ms, (clock_now() - wait->since) / USEC_PER_MSEC);
-        row(data, WIRE__MESSAGE_TYPE__STATUS_WAIT, &message.base);
+        answer_give(answer, 1, WIRE__MESSAGE_TYPE__STATUS_WAIT, &message.base);
 }
 
 /* `waiting`: other nodes are waited for, so that a coordinator that does not answer is of interest, too. */
-unsigned peer_rows_send_waits(struct view *view, uint32_t job, bool waiting, sessions_row_fn row,
-                              void *data) {
+unsigned peer_rows_send_waits(struct answer *answer, struct view *view, uint32_t job, bool waiting) {
         const ProtobufCMessage *from;
         struct job_wait trouble;
         unsigned n = 0;
@@ -85,18 +82,19 @@ unsigned peer_rows_send_waits(struct view *view, uint32_t job, bool waiting, ses
                 if (type != WIRE__MESSAGE_TYPE__STATUS_WAIT || !peer_rows_is_shown(message))
                         continue;
                 SET(*message, job, job);
-                row(data, type, &message->base);
+                answer_give(answer, 1, type, &message->base);
                 n++;
         }
         if (n == 0 && waiting && view_trouble(view, &trouble)) {
-                peer_rows_send_trouble(&trouble, job, row, data);
+                peer_rows_send_trouble(answer, &trouble, job);
                 n++;
         }
         return n;
 }
 
-/* The node whose account of the job is passed on: one that waits, or else the first one. */
-static bool peer_rows_find_job(struct view *view, size_t *ret) {
+/* The node whose account of the job is passed on: one that waits, or else the first one. *ret_forming is the
+ * size of a job that forms, else 0. */
+static bool peer_rows_find_job(struct view *view, size_t *ret, uint32_t *ret_forming) {
         const ProtobufCMessage *row;
         size_t at = 0, before = 0;
         bool found = false;
@@ -108,6 +106,7 @@ static bool peer_rows_find_job(struct view *view, size_t *ret) {
                 if (type == WIRE__MESSAGE_TYPE__STATUS_JOB && job->name != NULL && job->state != NULL &&
                     (!found || strcmp(job->state, "stalled") == 0)) {
                         *ret = before;
+                        *ret_forming = strcmp(job->state, "forming") == 0 ? job->world : 0;
                         found = true;
                 }
                 before = at;
@@ -116,8 +115,8 @@ static bool peer_rows_find_job(struct view *view, size_t *ret) {
 }
 
 /* Rows of a kind that follow one node's account of the job. */
-static unsigned peer_rows_send_own(struct view *view, size_t at, uint16_t wanted, const char *what,
-                                   uint32_t job, sessions_row_fn row, void *data) {
+static unsigned peer_rows_send_own(struct answer *answer, struct view *view, size_t at, uint16_t wanted,
+                                   const char *what, uint32_t job) {
         const ProtobufCMessage *from;
         unsigned n = 0;
         uint16_t type;
@@ -135,51 +134,44 @@ static unsigned peer_rows_send_own(struct view *view, size_t at, uint16_t wanted
                                 continue;
                         SET(*wait, job, job);
                 }
-                row(data, type, from);
+                answer_give(answer, 1, type, from);
                 n++;
         }
         return n;
 }
 
-/* Says how many members a forming job has, and which hosts have none. */
-static void peer_rows_note_missing(Wire__StatusJob *job, const struct peer_rows_members *members,
-                                   const char *empty, char *text, size_t size) {
-        if (strcmp(job->state, "forming") != 0)
-                return;
-        snprintf(text, size, "%u of %u members%s%s", members->n - members->n_spares, job->world,
-                 empty[0] != '\0' ? "; " : "", empty);
-        job->text = text;
-}
-
-bool peer_rows_send_job(struct view *view, uint32_t job, sessions_row_fn row, void *data) {
+bool peer_rows_send_job(struct answer *answer, struct view *view, uint32_t job) {
         struct peer_rows_members members;
-        char text[600], empty[512];
+        uint32_t forming;
+        char text[600];
         uint16_t type;
         size_t at, first;
 
-        if (!peer_rows_find_job(view, &first))
+        if (!peer_rows_find_job(view, &first, &forming))
                 return false;
         peer_rows_find_members(view, &members);
-        view_empty(view, empty, sizeof(empty));
+        if (forming > 0)
+                view_missing(view, 0, forming, text, sizeof(text));
         at = first;
         Wire__StatusJob *message = (Wire__StatusJob *)(uintptr_t)view_next(view, &at, &type);
         SET(*message, job, job);
-        peer_rows_note_missing(message, &members, empty, text, sizeof(text));
-        row(data, type, &message->base);
+        if (forming > 0)
+                message->text = text;
+        answer_give(answer, 1, type, &message->base);
         for (unsigned i = 0; i < members.n; i++)
-                peer_rows_send_member(view, &members.member[i], job, row, data);
-        peer_rows_send_own(view, first, WIRE__MESSAGE_TYPE__STATUS_PLAN, NULL, job, row, data);
-        if (peer_rows_send_waits(view, job, false, row, data) == 0)
-                peer_rows_send_own(view, first, WIRE__MESSAGE_TYPE__STATUS_WAIT, "nodes", job, row, data);
-        peer_rows_send_own(view, first, WIRE__MESSAGE_TYPE__STATUS_WAIT, "join", job, row, data);
+                peer_rows_send_member(answer, view, &members.member[i], job);
+        peer_rows_send_own(answer, view, first, WIRE__MESSAGE_TYPE__STATUS_PLAN, NULL, job);
+        if (peer_rows_send_waits(answer, view, job, false) == 0)
+                peer_rows_send_own(answer, view, first, WIRE__MESSAGE_TYPE__STATUS_WAIT, "nodes", job);
+        peer_rows_send_own(answer, view, first, WIRE__MESSAGE_TYPE__STATUS_WAIT, "join", job);
         return true;
 }
 
 /* ---- TRACE */
 
 struct peer_rows_nodes {
-        struct session *session;
-        uint32_t request, node;
+        const struct query *query;
+        uint32_t node;
         bool found;
         uint32_t n;
         struct peer_rows_node {
@@ -191,11 +183,11 @@ struct peer_rows_nodes {
 static void peer_rows_end_trace(const struct peer_rows_nodes *nodes, Wire__TraceEnd *end) {
         SET(*end, found, nodes->found);
         SET(*end, now_us, clock_now());
-        session_send(nodes->session, WIRE__MESSAGE_TYPE__TRACE_END, nodes->request, &end->base);
+        nodes->query->row(nodes->query->data, WIRE__MESSAGE_TYPE__TRACE_END, &end->base);
 }
 
 /* From the coordinator's clock to the one of this daemon, if both are known. */
-static void peer_rows_set_clock(const struct sessions_cluster *cluster, Wire__TraceNode *row) {
+static void peer_rows_set_clock(const struct reports_cluster *cluster, Wire__TraceNode *row) {
         uint64_t round_trip;
         int64_t ahead;
 
@@ -219,14 +211,14 @@ static void peer_rows_add_node(struct peer_rows_nodes *nodes, const Wire__TraceN
         node->row = *from;
         snprintf(node->host, sizeof(node->host), "%s", from->host != NULL ? from->host : "");
         node->row.host = node->host;
-        peer_rows_set_clock(&nodes->session->sessions->cluster, &node->row);
+        peer_rows_set_clock(&nodes->query->reports->cluster, &node->row);
 }
 
 /* Each node says in its statement which one it is. */
 static void peer_rows_add_nodes(void *to, struct job *job, const struct hub_job *name) {
         struct peer_rows_nodes *nodes = to;
-        struct sessions *sessions = nodes->session->sessions;
-        struct view *view = views_find(sessions->views, name, VIEW_OTHERS, 0);
+        const struct reports *reports = nodes->query->reports;
+        struct view *view = views_find(reports->views, name, VIEW_OTHERS, 0);
         Wire__TraceNode self = WIRE__TRACE_NODE__INIT;
         const ProtobufCMessage *row;
         uint16_t type;
@@ -236,7 +228,7 @@ static void peer_rows_add_nodes(void *to, struct job *job, const struct hub_job 
         if (job != NULL) {
                 SET(self, node, job->machine.attachment.address);
                 SET(self, self, true);
-                self.host = (char *)(uintptr_t)sessions->cluster.host;
+                self.host = (char *)(uintptr_t)reports->cluster.host;
                 peer_rows_add_node(nodes, &self);
         }
         while (view != NULL && (row = view_next(view, &at, &type)) != NULL) {
@@ -247,12 +239,12 @@ static void peer_rows_add_nodes(void *to, struct job *job, const struct hub_job 
         }
 }
 
-void peer_rows_send_nodes(struct session *session, uint32_t request, const char *job, uint32_t node) {
-        struct peer_rows_nodes nodes = { .session = session, .request = request };
+void reports_trace_nodes(const struct query *query) {
+        struct peer_rows_nodes nodes = { .query = query };
         Wire__TraceNode *rows[HUB_NODES];
         Wire__TraceEnd end = WIRE__TRACE_END__INIT;
 
-        peers_each(session, job, peer_rows_add_nodes, &nodes);
+        peers_each(query, peer_rows_add_nodes, &nodes);
         end.node = rows;
         end.n_node = nodes.n;
         for (uint32_t i = 0; i < nodes.n; i++)
@@ -262,22 +254,22 @@ void peer_rows_send_nodes(struct session *session, uint32_t request, const char 
 
 static void peer_rows_send_steps(void *to, struct job *job, const struct hub_job *name) {
         struct peer_rows_nodes *nodes = to;
-        struct view *view = views_find(nodes->session->sessions->views, name, VIEW_RECORD, nodes->node);
+        struct view *view = views_find(nodes->query->reports->views, name, VIEW_RECORD, nodes->node);
         const ProtobufCMessage *row;
         uint16_t type;
         size_t at = 0;
 
         while (view != NULL && (row = view_next(view, &at, &type)) != NULL)
                 if (type == WIRE__MESSAGE_TYPE__TRACE_STEP) {
-                        session_send(nodes->session, type, nodes->request, row);
+                        nodes->query->row(nodes->query->data, type, row);
                         nodes->found = true;
                 }
 }
 
-void peer_rows_send_record(struct session *session, uint32_t request, const char *job, uint32_t node) {
-        struct peer_rows_nodes nodes = { .session = session, .request = request, .node = node };
+void reports_trace_node(const struct query *query, uint32_t node) {
+        struct peer_rows_nodes nodes = { .query = query, .node = node };
         Wire__TraceEnd end = WIRE__TRACE_END__INIT;
 
-        peers_each(session, job, peer_rows_send_steps, &nodes);
+        peers_each(query, peer_rows_send_steps, &nodes);
         peer_rows_end_trace(&nodes, &end);
 }

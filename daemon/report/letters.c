@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "session/private.h"
+#include "report/private.h"
 
 #define NAMED 8u                      /* most nodes that say nothing, and most hosts without one */
 #define SILENT USEC_PER_SEC           /* a node from which nothing came for so long says nothing */
@@ -24,7 +24,7 @@
 
 /* For TRACE: which node it is, and what has to be added to its clock to have the coordinator's. */
 static void letters_add_node(struct packet *packet) {
-        const struct sessions_cluster *cluster = &packet->sessions->cluster;
+        const struct reports_cluster *cluster = &packet->reports->cluster;
         Wire__TraceNode node = WIRE__TRACE_NODE__INIT, *nodes[] = { &node };
         Wire__TraceEnd end = WIRE__TRACE_END__INIT;
         uint64_t round_trip;
@@ -42,10 +42,11 @@ static void letters_add_node(struct packet *packet) {
 }
 
 static void letters_send_statement(struct job *job, uint64_t now) {
-        struct sessions *sessions = job_events_data(job);
-        struct packet packet = { .sessions = sessions, .job = job, .to = HUB_COORDINATOR, .one = true };
+        struct reports *reports = reports_of(job);
+        struct packet packet = { .reports = reports, .job = job, .to = HUB_COORDINATOR, .one = true };
+        const struct query query = packet_query(&packet);
 
-        status_describe_job(sessions, job, packet_add, &packet);
+        status_describe_job(&query, job);
         letters_add_node(&packet);
         packet_send(&packet);
         uint64_t pause = (clock_now() - now) * SHARE;
@@ -54,7 +55,7 @@ static void letters_send_statement(struct job *job, uint64_t now) {
 
 /* So that another node finds the members that have not delivered it, although no member there may wait. */
 static void letters_send_waits(struct job *job, uint64_t now) {
-        struct packet packet = { .sessions = job_events_data(job), .job = job, .to = HUB_ALL, .one = true };
+        struct packet packet = { .reports = reports_of(job), .job = job, .to = HUB_ALL, .one = true };
         struct job_wait waits[LIMIT_LOCAL];
         unsigned n = job_waits(job, waits, LIMIT_LOCAL), said = 0;
 
@@ -76,7 +77,7 @@ static void letters_send_waits(struct job *job, uint64_t now) {
         job->showing.waits = now + VIEWS_SHOW;
 }
 
-void letters_show(struct job *job) {
+void reports_show(struct job *job) {
         uint64_t now = clock_now();
 
         if (job->state == JOB_RUNNING && now >= job->showing.waits)
@@ -86,23 +87,24 @@ void letters_show(struct job *job) {
 }
 
 static void letters_take_waits(struct job *job, const struct hub_letter *letter) {
-        struct sessions *sessions = job_events_data(job);
+        struct reports *reports = reports_of(job);
         const ProtobufCMessage *row;
         struct frame_header header;
         struct want want;
         size_t at = 0;
 
-        while ((row = views_decode(sessions->views, letter->bytes, letter->size, &at, &header)) != NULL)
+        while ((row = views_decode(reports->views, letter->bytes, letter->size, &at, &header)) != NULL)
                 if (header.type == WIRE__MESSAGE_TYPE__STATUS_WAIT &&
                     wait_row_want(CAST(Wire__StatusWait, row), &want) && job_want(job, &want))
                         job->showing.rows = 0;
 }
 
 static void letters_send_record(struct job *job, uint32_t to, uint32_t request) {
-        struct packet packet = { .sessions = job_events_data(job), .job = job, .to = to, .request = request };
+        struct packet packet = { .reports = reports_of(job), .job = job, .to = to, .request = request };
+        const struct query query = packet_query(&packet);
         Wire__TraceEnd end = WIRE__TRACE_END__INIT;
 
-        trace_describe_job(job, packet_add, &packet);
+        trace_describe_job(&query, job);
         packet_send(&packet);
         packet_add(&packet, WIRE__MESSAGE_TYPE__TRACE_END, &end.base);
         packet_send(&packet);
@@ -138,8 +140,8 @@ static void answering_add_silent(struct answering *answering, const struct hub_s
 static void answering_add_node(void *to, uint32_t address, const struct hub_sight *sight) {
         struct answering *answering = to;
         const struct packet *end = &answering->end;
-        const struct sessions *sessions = end->sessions;
-        const struct view *view = views_find(sessions->views, end->about, VIEW_STATEMENT, address);
+        const struct reports *reports = end->reports;
+        const struct view *view = views_find(reports->views, end->about, VIEW_STATEMENT, address);
         struct hub_letter letter = { .node = end->to };
 
         if (address == end->to)
@@ -151,7 +153,7 @@ static void answering_add_node(void *to, uint32_t address, const struct hub_sigh
                 answering_add_silent(answering, sight);
         } else if (view != NULL) {
                 letter.bytes = view_rows(view, &letter.size);
-                sessions->cluster.post(sessions->cluster.data, end->about, &letter);
+                reports->cluster.post(reports->cluster.data, end->about, &letter);
         }
 }
 
@@ -177,11 +179,11 @@ static void answering_add_empty(struct answering *answering) {
                 packet_add(&answering->end, WIRE__MESSAGE_TYPE__STATUS_JOB, &row.base);
 }
 
-static void letters_answer(struct sessions *sessions, const struct hub_job *job, uint32_t to,
+static void letters_answer(struct reports *reports, const struct hub_job *job, uint32_t to,
                            uint32_t request) {
-        const struct sessions_cluster *cluster = &sessions->cluster;
+        const struct reports_cluster *cluster = &reports->cluster;
         struct answering answering = {
-                .end = { .sessions = sessions, .about = job, .to = to, .request = request, .one = true },
+                .end = { .reports = reports, .about = job, .to = to, .request = request, .one = true },
                 .now = clock_now()
         };
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
@@ -205,9 +207,9 @@ static void letters_keep(struct view *view, const struct hub_letter *letter) {
 }
 
 /* `job`: it is for the node; NULL: for the coordinator's daemon. */
-static void letters_read(struct sessions *sessions, struct job *job, const struct hub_job *name,
+static void letters_read(struct reports *reports, struct job *job, const struct hub_job *name,
                          const struct hub_letter *letter) {
-        struct views *views = sessions->views;
+        struct views *views = reports->views;
         bool answer = letter->node == HUB_COORDINATOR;
         struct frame_header head;
         size_t at = 0;
@@ -221,7 +223,7 @@ static void letters_read(struct sessions *sessions, struct job *job, const struc
         else if (job != NULL && head.type == WIRE__MESSAGE_TYPE__STATUS_WAIT)
                 letters_take_waits(job, letter);
         else if (job == NULL && head.type == WIRE__MESSAGE_TYPE__STATUS)
-                letters_answer(sessions, name, letter->node, head.request);
+                letters_answer(reports, name, letter->node, head.request);
         else if (answer)
                 letters_give(views_find(views, name, VIEW_OTHERS, 0), letter);
         else if (job == NULL)
@@ -231,9 +233,9 @@ static void letters_read(struct sessions *sessions, struct job *job, const struc
 void letters_take(struct job *job, const struct hub_letter *letter) {
         const struct hub_job name = peers_name(job);
 
-        letters_read(job_events_data(job), job, &name, letter);
+        letters_read(reports_of(job), job, &name, letter);
 }
 
-void sessions_posted(struct sessions *sessions, const struct hub_job *job, const struct hub_letter *letter) {
-        letters_read(sessions, NULL, job, letter);
+void reports_posted(struct reports *reports, const struct hub_job *job, const struct hub_letter *letter) {
+        letters_read(reports, NULL, job, letter);
 }

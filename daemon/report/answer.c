@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counts rows, bytes and time: see answer.h. */
-#include "session/answer.h"
+#include "report/answer.h"
 
 #include "base/clock.h"
+
+struct answer answer_to(const struct query *query) {
+        return (struct answer){ .query = query,
+                                .now = clock_now(),
+                                .most = SIZE_MAX,
+                                .end = UINT64_MAX,
+                                .found.looks = ANSWER_LOOKS };
+}
 
 void answer_begin(struct answer *answer, uint32_t from) {
         answer->from = from;
@@ -17,18 +25,14 @@ void answer_give(struct answer *answer, uint32_t about, uint16_t type, const Pro
         answer->at += about;
         if (!wanted)
                 return;
-        answer->row(answer->data, type, row);
+        answer->query->row(answer->query->data, type, row);
         answer->bytes += FRAME_HEADER + protobuf_c_message_get_packed_size(row);
         answer->full = answer->bytes >= answer->most || clock_now() >= answer->end;
 }
 
-void answer_skip(struct answer *answer) {
-        if (!answer->full)
-                answer->at++;
-}
-
-void answer_row(void *data, uint16_t type, const ProtobufCMessage *row) {
-        struct answer *answer = data;
-
-        answer_give(answer, 1, type, row);
+bool answer_skips(struct answer *answer) {
+        if (answer_wants(answer))
+                return false;
+        answer->at += !answer->full;
+        return true;
 }
