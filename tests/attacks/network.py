@@ -313,7 +313,8 @@ class Liar(Network, name="lying-daemon"):
     proof = ("changed", "lives")
     types = {linkpeer.ARRIVAL: linkpeer.post.Arrival, linkpeer.PLACE: linkpeer.post.Place,
              linkpeer.ATTACH: linkpeer.post.Attach, linkpeer.ORDER: peer_pb.Order,
-             linkpeer.REPORT: peer_pb.Report, linkpeer.TABLE: linkpeer.post.Table}
+             linkpeer.REPORT: peer_pb.Report, linkpeer.REFUSED: linkpeer.post.Refused,
+             linkpeer.TABLE: linkpeer.post.Table, linkpeer.LETTER: linkpeer.post.Letter}
 
     def prepare(self):
         self.old, self.said = [], itertools.count(1)

@@ -85,7 +85,7 @@ mkdir "$to/lib"
         done || fail "a library could not be copied"
 
 mkdir -p "$to/tests/gpu" "$to/tests/integration" "$to/client" "$to/proto"
-cp "$root"/tests/gpu/run.sh "$root"/tests/gpu/probe.sh "$root"/tests/gpu/results.py "$to/tests/gpu/" &&
+cp "$root"/tests/gpu/run.sh "$root"/tests/gpu/results.py "$to/tests/gpu/" &&
         cp "$root"/tests/gpu/torch_rows.py "$root"/tests/gpu/cluster_rows.py "$to/tests/gpu/" &&
         cp -R "$root"/client/python "$to/client/" &&
         find "$to/client" -name __pycache__ -prune -exec rm -rf {} + &&

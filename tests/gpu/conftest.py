@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of the GPU tests that need no GPU: the probe, on the fake GPU.
-
-The probe is built where CUDA's headers are. Where they are not, these tests are skipped; where they are and it was not
-built, they fail.
-"""
+"""Fixtures of the GPU tests that need no GPU: the probe, on the fake GPU."""
 import json
 import os
 import pathlib
@@ -15,7 +11,6 @@ import uuid
 import pytest
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
-HEADERS = ("/usr/local/cuda/include/cuda.h", "/usr/include/cuda.h")
 PATIENT = ("--deadline", "240", "--seconds", "3000")    # however busy this machine is
 
 
@@ -25,27 +20,16 @@ def build():
     return pathlib.Path(os.environ["GRADSYNC_BUILD"]).resolve()
 
 
-@pytest.fixture(scope="session")
-def program(build):
-    """The probe."""
-    path = build / "tests/gpu/probe"
-    if not path.exists():
-        headers = [header for header in HEADERS if os.path.exists(header)]
-        assert not headers, f"{path} was not built, though there is {headers[0]}"
-        pytest.skip("the probe is not built: no cuda.h")
-    return path
-
-
 def processes(mark):
-    """[(pid, its command line)] of what has that variable and still runs, except for the fake GPU."""
+    """[(pid, its name)] of what has that variable and still runs, except for the fake GPU."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             if mark.encode() in (path / "environ").read_bytes().split(b"\0"):
-                line = (path / "cmdline").read_bytes().decode().split("\0")
+                name = (path / "comm").read_text().strip()
                 state = (path / "stat").read_text().rsplit(")", 1)[1].split()[0]
-                if state != "Z" and not line[0].endswith("/fake-gpu-context"):
-                    found.append((int(path.name), line))
+                if state != "Z" and not name.startswith("fake-gpu-contex"):
+                    found.append((int(path.name), name))
         except (OSError, IndexError):
             continue
     return found
@@ -84,8 +68,8 @@ class Run:
 class Probe:
     """Runs the probe on a fake GPU of its own. All its processes have a variable of their environment."""
 
-    def __init__(self, program, build, scratch):
-        self.program, self.scratch, self.machine = program, scratch, scratch / "machine"
+    def __init__(self, build, scratch):
+        self.program, self.scratch, self.machine = build / "tests/gpu/probe", scratch, scratch / "machine"
         self.machine.mkdir()
         self.machine.chmod(0o777)
         self.fakes = build / "tests/fakes"
@@ -96,32 +80,31 @@ class Probe:
         name, value = self.mark.split("=")
         return {**os.environ, name: value, "FAKE_GPU": str(self.machine), "FAKE_GPU_FAIL": fail,
                 "FAKE_GPU_KIND": "1", "FAKE_GPU_BYTES": str(8 << 30),
+                "LD_LIBRARY_PATH": f"{self.driver.parent}:{self.nccl.parent}",
                 "FAKE_GPU_KERNELS": str(self.fakes / "fake-probe-kernels.so"), **more}
 
-    def command(self, *arguments, libcuda=None, nccl=True):
-        command = [self.program, "--libcuda", libcuda or self.driver]
-        return [*command, *(["--nccl", self.nccl] if nccl else []), *arguments]
-
-    def run(self, *arguments, fail="", libcuda=None, nccl=True, env=None, **options):
-        """A whole run. `fail`: which calls fail, and how (tests/fakes/gpu/gpu.h). No process of it may be left."""
-        done = subprocess.run(self.command(*arguments, libcuda=libcuda, nccl=nccl), stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, env={**self.environment(fail), **(env or {})}, timeout=1200, check=False, **options)
+    def run(self, *arguments, fail="", env=None, **options):
+        """A whole run. `fail`: which calls fail, and how (tests/fakes/gpu/gpu.h). No process of it may be
+        left."""
+        done = subprocess.run([self.program, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, env={**self.environment(fail), **(env or {})}, timeout=1200,
+                              check=False, **options)
         assert self.processes() == []
         return Run(done)
 
     def start(self, *arguments, fail=""):
-        return subprocess.Popen(self.command(*arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                text=True, env=self.environment(fail))
+        return subprocess.Popen([self.program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, env=self.environment(fail))
 
     def processes(self):
         return processes(self.mark)
 
 
 @pytest.fixture
-def probe(program, build):
+def probe(build):
     scratch = pathlib.Path("/tmp") / f"probe-{uuid.uuid4()}"
     scratch.mkdir(mode=0o755)
-    made = Probe(program, build, scratch)
+    made = Probe(build, scratch)
     yield made
     kill_all(made.mark)
     shutil.rmtree(scratch, ignore_errors=True)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "driver.h"
 
 #define DEADLINE INT64_C(30000000000) /* nanoseconds, of one wait */
 
@@ -47,12 +48,12 @@ static bool device_prepare(struct device *device) {
         return good && device_wait(device);
 }
 
-int device_present(const char *library, char *error, size_t size) {
+int device_present(char *error, size_t size) {
         struct cuda driver;
-        int n = 0, r = cuda_load(&driver, library, error, size);
+        int n = 0, r = cuda_load(&driver, NULL, error, size);
 
         /* -ENODEV: the driver could not start, which is another thing than a machine without a GPU. */
-        if (r == -ENODEV && driver.init(0) != CUDA_NO_DEVICE)
+        if (r == -ENODEV && !driver_is_absent(&driver))
                 return -EIO;
         if (r < 0)
                 return r == -ENOENT || r == -ENODEV ? -ENODEV : -EIO;
@@ -63,15 +64,15 @@ int device_present(const char *library, char *error, size_t size) {
         return 0;
 }
 
-int device_open(struct device *device, const char *library) {
+int device_open(struct device *device) {
         int64_t begin = clock_ns();
         int r;
 
         *device = (struct device){ .stream = NULL };
-        r = device_present(library, device->failed, sizeof device->failed);
+        r = device_present(device->failed, sizeof device->failed);
         if (r < 0)
                 return r;
-        if (card_open(&device->card, "0", library, device->failed, sizeof device->failed) < 0 ||
+        if (card_open(&device->card, "0", NULL, device->failed, sizeof device->failed) < 0 ||
             !device_prepare(device))
                 return -EIO;
         device->open_ms = (double)(clock_ns() - begin) / 1e6;

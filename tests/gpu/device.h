@@ -31,10 +31,10 @@ struct device {
 
 /* 0, or a negative errno with the reason in `error`: -ENODEV if there is no driver or no GPU, -EIO if there
  * is one that does not work. */
-int device_present(const char *library, char *error, size_t size);
+int device_present(char *error, size_t size);
 
 /* Likewise, with the reason in `failed`. */
-int device_open(struct device *device, const char *library);
+int device_open(struct device *device);
 void device_close(struct device *device);
 
 /* Makes the buffer at least so large; its old contents are lost. False without a failure: no memory left. */

@@ -14,13 +14,15 @@ enum { PATTERN = 0xfa };
 
 static const uint64_t beside_ns = 2000000000; /* of the kernel that runs beside the fault */
 
-/* Maps the daemon's memory. Asked to fault, it does; else it adds 1 to each word. */
-void role_fault_trainer(struct actor *actor) {
-        const CUdeviceptr nowhere = 0x10;
+/* Opens the driver when it is told to, and maps the daemon's memory. Asked to fault, it does; else it adds 1
+ * to each word. */
+static void role_fault_trainer(struct actor *actor) {
+        const cuda_address nowhere = 0x10;
         struct message done = { .word = "done" }, how;
-        CUstream stream;
+        cuda_stream stream;
         struct vmm vmm;
 
+        channel_receive(actor, "attach", NULL);
         driver_open(actor);
         stream = driver_stream(actor);
         vmm = vmm_receive(actor, "memory");
@@ -32,27 +34,26 @@ void role_fault_trainer(struct actor *actor) {
         actor_stay(actor);
 }
 
-static struct peer trainer_attach(struct actor *actor, const struct vmm *vmm) {
-        struct peer trainer = peer_start(actor, "fault.trainer", false);
-
-        vmm_send(actor, trainer.channel, vmm, "memory");
-        peer_receive(actor, &trainer, "mapped", NULL);
-        return trainer;
+static void trainer_attach(struct actor *actor, struct peer *trainer, const struct vmm *vmm) {
+        channel_say(actor, trainer->channel, "attach");
+        vmm_send(actor, trainer->channel, vmm, "memory");
+        peer_receive(actor, trainer, "mapped", NULL);
 }
 
-static CUresult trainer_run(struct actor *actor, struct peer *trainer, bool fault) {
+static cuda_result trainer_run(struct actor *actor, struct peer *trainer, bool fault) {
         struct message begin = { .word = "begin", .number = { fault } };
 
         channel_send(actor, trainer->channel, &begin, -1);
-        return (CUresult)peer_receive(actor, trainer, "done", NULL).number[0];
+        return (cuda_result)peer_receive(actor, trainer, "done", NULL).number[0];
 }
 
 void fact_fault_neighbour(struct actor *actor) {
         uint64_t count, during;
-        struct peer faulty, next;
+        struct peer faulty = peer_start(actor, "fault.trainer", role_fault_trainer, false);
+        struct peer next = peer_start(actor, "fault.next", role_fault_trainer, false);
         struct counter counter;
-        CUstream busy, stream;
-        CUresult fault, kernel, later;
+        cuda_stream busy, stream;
+        cuda_result fault, kernel, later;
         struct vmm vmm;
 
         driver_open(actor);
@@ -61,20 +62,20 @@ void fact_fault_neighbour(struct actor *actor) {
         counter = counter_new(actor, stream);
         vmm = vmm_new(actor, 1);
         driver_fill(actor, stream, vmm.address, vmm.size, PATTERN);
-        faulty = trainer_attach(actor, &vmm);
+        trainer_attach(actor, &faulty, &vmm);
         counter_launch(actor, busy, &counter, beside_ns);
         for (unsigned turn = 0; page_word(&counter.page) == 0; turn++)
                 actor_spin(actor, turn);
         fault = trainer_run(actor, &faulty, true);
         during = page_word(&counter.page);
         actor_note(actor, "the trainer's kernel: %s", driver_name(actor, fault));
-        if (fault == CUDA_SUCCESS)
+        if (fault == CUDA_OK)
                 actor_fail(actor, "a write to address 0x10 was no fault");
-        kernel = CU_TRY(actor, cuStreamSynchronize, busy);
+        kernel = CU_TRY(actor, stream_wait, busy);
         later = driver_bump(actor, stream, vmm.address, vmm.size);
         actor_note(actor, "the kernel that ran beside it: %s; a later one: %s", driver_name(actor, kernel),
                    driver_name(actor, later));
-        if (kernel != CUDA_SUCCESS || later != CUDA_SUCCESS)
+        if (kernel != CUDA_OK || later != CUDA_OK)
                 actor_answer(actor, "no");
         count = driver_read64(actor, stream, counter.device);
         actor_note(actor,
@@ -83,7 +84,7 @@ void fact_fault_neighbour(struct actor *actor) {
                    during, count, page_word(&counter.page),
                    vmm_holds(actor, stream, &vmm, PATTERN + 1) ? "as it should be" : "something else");
         peer_kill(actor, &faulty);
-        next = trainer_attach(actor, &vmm);
+        trainer_attach(actor, &next, &vmm);
         actor_note(actor, "the next trainer's kernel: %s",
                    driver_name(actor, trainer_run(actor, &next, false)));
         actor_answer(actor, vmm_holds(actor, stream, &vmm, PATTERN + 2) &&

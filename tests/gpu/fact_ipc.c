@@ -23,71 +23,71 @@ enum {
         AGAIN = 0x3333, /* and of memory that is allocated in place of freed one */
 };
 
-static void send_handle(struct actor *actor, int channel, CUdeviceptr address, size_t offset) {
+static void send_handle(struct actor *actor, int channel, cuda_address address, size_t offset) {
         struct message message = { .word = "handle", .number = { offset } };
-        CUipcMemHandle handle;
+        struct cuda_ipc handle;
 
-        CU(actor, cuIpcGetMemHandle, &handle, address);
+        CU(actor, ipc_get, &handle, address);
         _Static_assert(sizeof handle <= sizeof message.bytes, "a handle fits into a message");
         memcpy(message.bytes, &handle, sizeof handle);
         channel_send(actor, channel, &message, -1);
 }
 
-static CUresult open_handle(struct actor *actor, const struct message *message, CUdeviceptr *address) {
-        CUipcMemHandle handle;
+static cuda_result open_handle(struct actor *actor, const struct message *message, cuda_address *address) {
+        struct cuda_ipc handle;
 
         memcpy(&handle, message->bytes, sizeof handle);
-        return CU_TRY(actor, cuIpcOpenMemHandle, address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+        return CU_TRY(actor, ipc_open, address, handle, CUDA_IPC_LAZY_PEER_ACCESS);
 }
 
 /* Memory whose first MiB differs from the rest. */
-static CUdeviceptr allocate(struct actor *actor, CUstream stream) {
-        CUdeviceptr address;
+static cuda_address allocate(struct actor *actor, cuda_stream stream) {
+        cuda_address address;
 
-        CU(actor, cuMemAlloc, &address, SIZE);
+        CU(actor, allocate, &address, SIZE);
         driver_fill(actor, stream, address, MIB, FIRST);
         driver_fill(actor, stream, address + MIB, SIZE - MIB, REST);
         return address;
 }
 
-static bool holds(struct actor *actor, CUstream stream, CUdeviceptr address) {
+static bool holds(struct actor *actor, cuda_stream stream, cuda_address address) {
         return driver_read32(actor, stream, address) == FIRST &&
                driver_read32(actor, stream, address + SIZE - 4) == REST;
 }
 
 /* Opens the handle that it is sent, and says what came of it. */
-void role_ipc_importer(struct actor *actor) {
+static void role_ipc_importer(struct actor *actor) {
         struct message opened = { .word = "opened" }, message;
-        CUdeviceptr address = 0;
-        CUstream stream;
-        CUresult result;
+        cuda_address address = 0;
+        cuda_stream stream;
+        cuda_result result;
 
         driver_open(actor);
         stream = driver_stream(actor);
         message = channel_receive(actor, "handle", NULL);
         result = open_handle(actor, &message, &address);
         opened.number[0] = (uint64_t)result;
-        if (result == CUDA_SUCCESS)
+        if (result == CUDA_OK)
                 opened.number[1] = holds(actor, stream, address);
         channel_send(actor, actor->channel, &opened, -1);
         actor_stay(actor);
 }
 
 /* Allocates, sends the handle, frees when told to, and allocates the same again. */
-void role_ipc_exporter(struct actor *actor) {
+static void role_ipc_exporter(struct actor *actor) {
         struct message freed = { .word = "freed" };
-        CUdeviceptr address, again;
-        CUstream stream;
+        cuda_address address, again;
+        cuda_stream stream;
 
         driver_open(actor);
         stream = driver_stream(actor);
         address = allocate(actor, stream);
         send_handle(actor, actor->channel, address, 0);
         channel_receive(actor, "free", NULL);
-        freed.number[0] = (uint64_t)CU_TRY(actor, cuMemFree, address);
+        freed.number[0] = (uint64_t)CU_TRY(actor, free, address);
         channel_send(actor, actor->channel, &freed, -1);
         channel_receive(actor, "allocate", NULL);
-        CU(actor, cuMemAlloc, &again, SIZE);
+        CU(actor, allocate, &again, SIZE);
         driver_fill(actor, stream, again, SIZE, AGAIN);
         freed.number[0] = again == address;
         snprintf(freed.word, sizeof freed.word, "allocated");
@@ -96,74 +96,73 @@ void role_ipc_exporter(struct actor *actor) {
 }
 
 /* A peer opens what this process has allocated. */
-static bool peer_can_open(struct actor *actor, CUstream stream, bool other_uid) {
-        struct peer importer = peer_start(actor, "ipc.importer", other_uid);
+static bool peer_can_open(struct actor *actor, cuda_stream stream, struct peer *importer, bool other_uid) {
         struct message opened;
         bool good;
 
-        send_handle(actor, importer.channel, allocate(actor, stream), 0);
-        opened = peer_receive(actor, &importer, "opened", NULL);
-        good = opened.number[0] == CUDA_SUCCESS && opened.number[1];
+        send_handle(actor, importer->channel, allocate(actor, stream), 0);
+        opened = peer_receive(actor, importer, "opened", NULL);
+        good = opened.number[0] == CUDA_OK && opened.number[1];
         actor_note(actor, "exporter uid %u, importer uid %u: %s%s", (unsigned)geteuid(),
-                   (unsigned)(other_uid ? actor->options->other_uid : geteuid()),
-                   driver_name(actor, (CUresult)opened.number[0]),
-                   opened.number[0] == CUDA_SUCCESS && !opened.number[1] ? ", but it holds something else"
-                                                                         : "");
+                   (unsigned)(other_uid ? OTHER_UID : geteuid()),
+                   driver_name(actor, (cuda_result)opened.number[0]),
+                   opened.number[0] == CUDA_OK && !opened.number[1] ? ", but it holds something else" : "");
         return good;
 }
 
 /* This process opens what a peer has allocated. */
-static bool can_open_peers(struct actor *actor, CUstream stream, bool other_uid) {
-        struct peer exporter = peer_start(actor, "ipc.exporter", other_uid);
-        struct message message = peer_receive(actor, &exporter, "handle", NULL);
-        CUdeviceptr address = 0;
-        CUresult result = open_handle(actor, &message, &address);
+static bool can_open_peers(struct actor *actor, cuda_stream stream, struct peer *exporter) {
+        struct message message = peer_receive(actor, exporter, "handle", NULL);
+        cuda_address address = 0;
+        cuda_result result = open_handle(actor, &message, &address);
 
-        actor_note(actor, "exporter uid %u, importer uid %u: %s",
-                   (unsigned)(other_uid ? actor->options->other_uid : geteuid()), (unsigned)geteuid(),
+        actor_note(actor, "exporter uid %u, importer uid %u: %s", (unsigned)OTHER_UID, (unsigned)geteuid(),
                    driver_name(actor, result));
-        return result == CUDA_SUCCESS && holds(actor, stream, address);
+        return result == CUDA_OK && holds(actor, stream, address);
 }
 
 void fact_ipc_same_uid(struct actor *actor) {
-        CUstream stream;
+        struct peer importer = peer_start(actor, "ipc.importer", role_ipc_importer, false);
+        cuda_stream stream;
 
         driver_open(actor);
         stream = driver_stream(actor);
-        actor_answer(actor, peer_can_open(actor, stream, false) ? "yes" : "no");
+        actor_answer(actor, peer_can_open(actor, stream, &importer, false) ? "yes" : "no");
 }
 
 /* In both directions: root as the exporter, and as the importer. */
 void fact_ipc_other_uid(struct actor *actor) {
-        CUstream stream;
+        struct peer importer = peer_start(actor, "ipc.importer", role_ipc_importer, true);
+        struct peer exporter = peer_start(actor, "ipc.exporter", role_ipc_exporter, true);
+        cuda_stream stream;
         bool out, in;
 
         driver_open(actor);
         stream = driver_stream(actor);
-        out = peer_can_open(actor, stream, true);
-        in = can_open_peers(actor, stream, true);
+        out = peer_can_open(actor, stream, &importer, true);
+        in = can_open_peers(actor, stream, &exporter);
         actor_answer(actor, out && in ? "yes" : out ? "only from root" : in ? "only to root" : "no");
 }
 
 /* Opens the handle that an exporter has sent. */
-static CUdeviceptr opened_from(struct actor *actor, struct peer *exporter, struct message *message) {
-        CUdeviceptr address = 0;
-        CUresult result;
+static cuda_address opened_from(struct actor *actor, struct peer *exporter, struct message *message) {
+        cuda_address address = 0;
+        cuda_result result;
 
         *message = peer_receive(actor, exporter, "handle", NULL);
         result = open_handle(actor, message, &address);
-        if (result != CUDA_SUCCESS)
+        if (result != CUDA_OK)
                 actor_fail(actor, "cuIpcOpenMemHandle: %s", driver_name(actor, result));
         return address;
 }
 
 /* The documentation leaves this undefined, so the fact asks what the driver does. */
 void fact_ipc_exporter_frees_first(struct actor *actor) {
-        struct peer exporter = peer_start(actor, "ipc.exporter", false);
+        struct peer exporter = peer_start(actor, "ipc.exporter", role_ipc_exporter, false);
         struct message message, reply;
-        CUdeviceptr address;
-        CUstream stream;
-        CUresult result;
+        cuda_address address;
+        cuda_stream stream;
+        cuda_result result;
         uint32_t word = 0;
         bool kept;
 
@@ -173,14 +172,14 @@ void fact_ipc_exporter_frees_first(struct actor *actor) {
         channel_say(actor, exporter.channel, "free");
         reply = peer_receive(actor, &exporter, "freed", NULL);
         result = driver_read32_try(actor, stream, address, &word);
-        kept = result == CUDA_SUCCESS && word == FIRST;
+        kept = result == CUDA_OK && word == FIRST;
         actor_note(actor, "the exporter's free: %s; a read after it: %s, %s",
-                   driver_name(actor, (CUresult)reply.number[0]), driver_name(actor, result),
+                   driver_name(actor, (cuda_result)reply.number[0]), driver_name(actor, result),
                    word == FIRST ? "the old contents" : "something else");
         channel_say(actor, exporter.channel, "allocate");
         reply = peer_receive(actor, &exporter, "allocated", NULL);
         result = driver_read32_try(actor, stream, address, &word);
-        kept = kept && result == CUDA_SUCCESS && word == FIRST;
+        kept = kept && result == CUDA_OK && word == FIRST;
         actor_note(actor, "after the exporter allocated as much again (%s address) and wrote there: %s, %s",
                    reply.number[0] ? "the same" : "another", driver_name(actor, result),
                    word == AGAIN   ? "the importer sees the new contents"
@@ -188,53 +187,22 @@ void fact_ipc_exporter_frees_first(struct actor *actor) {
                                    : "something else");
         actor_note(actor, "the answer is whether the importer keeps the old contents");
         actor_decide(actor, kept ? "yes" : "no");
-        actor_note(actor, "close: %s", driver_name(actor, CU_TRY(actor, cuIpcCloseMemHandle, address)));
+        actor_note(actor, "close: %s", driver_name(actor, CU_TRY(actor, ipc_close, address)));
         actor_end(actor);
-}
-
-/* A handle of an address inside an allocation: what it opens, and how base, size and offset are found. */
-void fact_ipc_base_offset(struct actor *actor) {
-        struct peer importer = peer_start(actor, "ipc.importer", false);
-        struct message message = { .word = "handle" }, opened;
-        CUdeviceptr address, base = 0;
-        CUipcMemHandle handle;
-        CUstream stream;
-        CUresult result;
-        size_t size = 0;
-
-        driver_open(actor);
-        stream = driver_stream(actor);
-        address = allocate(actor, stream);
-        CU(actor, cuMemGetAddressRange, &base, &size, address + MIB);
-        actor_note(actor, "cuMemGetAddressRange 1 MiB inside: base %s, %zu bytes of %d",
-                   base == address ? "right" : "elsewhere", size, SIZE);
-        result = CU_TRY(actor, cuIpcGetMemHandle, &handle, address + MIB);
-        if (result != CUDA_SUCCESS) {
-                actor_note(actor, "a handle of an address inside: %s", driver_name(actor, result));
-                actor_answer(actor, "no");
-        }
-        memcpy(message.bytes, &handle, sizeof handle);
-        channel_send(actor, importer.channel, &message, -1);
-        opened = peer_receive(actor, &importer, "opened", NULL);
-        actor_note(actor, "a handle of an address inside opens %s: %s",
-                   opened.number[1] ? "the allocation from its base" : "something else",
-                   driver_name(actor, (CUresult)opened.number[0]));
-        actor_answer(actor,
-                     base == address && opened.number[0] == CUDA_SUCCESS && opened.number[1] ? "yes" : "no");
 }
 
 /* Two small allocations in one block of 2 MiB, which is what a handle is of. Sends the handle of the first
  * and the distance to the second, and says what is in that one when asked. */
-void role_ipc_neighbours(struct actor *actor) {
+static void role_ipc_neighbours(struct actor *actor) {
         struct message word = { .word = "word" };
-        CUdeviceptr address[SMALLS];
-        CUstream stream;
+        cuda_address address[SMALLS];
+        cuda_stream stream;
         unsigned n = 0;
 
         driver_open(actor);
         stream = driver_stream(actor);
         do
-                CU(actor, cuMemAlloc, &address[n++], SMALL);
+                CU(actor, allocate, &address[n++], SMALL);
         while (n < SMALLS && (n < 2 || address[n - 1] / BLOCK != address[n - 2] / BLOCK));
         if (address[n - 1] / BLOCK != address[n - 2] / BLOCK)
                 actor_skip(actor, "of %d allocations of %d bytes no two have lain in one block", SMALLS,
@@ -251,11 +219,11 @@ void role_ipc_neighbours(struct actor *actor) {
 /* Can the importer of the first allocation reach the second? A copy is checked by the library, a kernel only
  * by the GPU; it may fault, and then this process has no GPU any more. */
 void fact_ipc_neighbour(struct actor *actor) {
-        struct peer exporter = peer_start(actor, "ipc.neighbours", false);
-        CUdeviceptr address, base = 0, other;
+        struct peer exporter = peer_start(actor, "ipc.neighbours", role_ipc_neighbours, false);
+        cuda_address address, base = 0, other;
         struct message message;
-        CUstream stream;
-        CUresult kernel;
+        cuda_stream stream;
+        cuda_result kernel;
         uint32_t word = 0;
         size_t size = 0;
 
@@ -263,7 +231,7 @@ void fact_ipc_neighbour(struct actor *actor) {
         stream = driver_stream(actor);
         address = opened_from(actor, &exporter, &message);
         other = address + message.number[0];
-        CU(actor, cuMemGetAddressRange, &base, &size, address);
+        CU(actor, address_range, &base, &size, address);
         actor_note(actor, "the importer is told of %zu bytes, its address is %" PRIu64 " into them", size,
                    (uint64_t)(address - base));
         actor_note(actor, "the other allocation lies %+" PRId64 " bytes away; a copy from there: %s",

@@ -50,16 +50,16 @@ struct watch {
         uint64_t word;           /* last seen there */
         int64_t last_host;       /* when it last changed */
         struct page copy;        /* where copies of the counter in device memory go */
-        CUdeviceptr counter;
+        cuda_address counter;
         int64_t copy_begin; /* of the one under way; -1: none */
-        CUstream stream;
+        cuda_stream stream;
 };
 
 /* A writer of either kind counts in memory that the survivor sees, until it is killed. */
 static _Noreturn void write_until_killed(struct actor *actor, const struct vmm *vmm, unsigned kernels,
                                          uint64_t ns) {
-        CUdeviceptr counter = vmm->address;
-        CUstream stream = driver_stream(actor);
+        cuda_address counter = vmm->address;
+        cuda_stream stream = driver_stream(actor);
         struct page page = page_new(actor, PAGE);
         struct message message = { .word = "running", .number = { PAGE } }, younger = { .word = "younger" };
         int ends[2];
@@ -75,9 +75,9 @@ static _Noreturn void write_until_killed(struct actor *actor, const struct vmm *
 }
 
 /* Owns the memory that it writes to. */
-void role_kill_exporter(struct actor *actor) {
+static void role_kill_exporter(struct actor *actor) {
         struct message how = channel_receive(actor, "begin", NULL);
-        CUstream stream;
+        cuda_stream stream;
         struct vmm vmm;
 
         driver_open(actor);
@@ -89,7 +89,7 @@ void role_kill_exporter(struct actor *actor) {
 }
 
 /* Writes to memory that the survivor owns. */
-void role_kill_importer(struct actor *actor) {
+static void role_kill_importer(struct actor *actor) {
         struct message how = channel_receive(actor, "begin", NULL);
         struct vmm vmm;
 
@@ -168,18 +168,18 @@ static void compare_copy(struct watch *w, struct sign *sign) {
 
 /* Copies of the counter, one after the other, none of them waited for. */
 static void look_at_device(struct actor *actor, struct watch *w) {
-        CUresult result = CU_TRY(actor, cuStreamQuery, w->stream);
+        cuda_result result = CU_TRY(actor, stream_query, w->stream);
 
-        if (result == CUDA_ERROR_NOT_READY)
+        if (result == CUDA_NOT_READY)
                 return;
-        driver_check(actor, "cuStreamQuery", result);
+        driver_check(actor, CALL_stream_query, result);
         if (w->copy_begin >= 0) {
                 compare_copy(w, &w->older_end);
                 compare_copy(w, &w->younger_end);
                 compare_copy(w, &w->gone);
         }
         w->copy_begin = watch_now(w);
-        CU(actor, cuMemcpyDtoHAsync, w->copy.host, w->counter, sizeof *w->copy.host, w->stream);
+        CU(actor, copy_out, w->copy.host, w->counter, sizeof *w->copy.host, w->stream);
 }
 
 static int64_t watch_later(int64_t a, int64_t b) {
@@ -226,7 +226,7 @@ static void sign_note(struct actor *actor, const struct watch *w, const char *na
 /* Kills the writer and watches. Returns for how long writes went on after the end of file, in ns; 0: they did
  * not. */
 static int64_t kill_and_watch(struct actor *actor, struct peer *writer, const struct page *page,
-                              CUdeviceptr counter, int younger) {
+                              cuda_address counter, int younger) {
         struct watch w = {
                 .writer = writer,
                 .pidfd = (int)syscall(SYS_pidfd_open, writer->pid, 0u),
@@ -257,35 +257,38 @@ static int64_t kill_and_watch(struct actor *actor, struct peer *writer, const st
 }
 
 /* One kill, of a process that owns the memory or of one that has mapped it. */
-static int64_t kill_once(struct actor *actor, bool exporter, unsigned kernels, uint64_t ns) {
-        struct peer writer =
-                peer_start(actor, exporter ? "kill.exporter.writer" : "kill.importer.writer", false);
+static int64_t kill_once(struct actor *actor, struct peer *writer, bool exporter, unsigned kernels,
+                         uint64_t ns) {
         struct message begin = { .word = "begin", .number = { kernels, ns } }, message;
         struct page page;
         struct vmm vmm;
         int fd, younger;
 
-        channel_send(actor, writer.channel, &begin, -1);
+        channel_send(actor, writer->channel, &begin, -1);
         if (exporter) {
-                vmm = vmm_receive_from(actor, &writer, "memory");
+                vmm = vmm_receive_from(actor, writer, "memory");
         } else {
                 vmm = vmm_new(actor, 1);
                 driver_fill(actor, driver_stream(actor), vmm.address, vmm.size, 0);
-                vmm_send(actor, writer.channel, &vmm, "memory");
+                vmm_send(actor, writer->channel, &vmm, "memory");
         }
-        message = peer_receive(actor, &writer, "running", &fd);
+        message = peer_receive(actor, writer, "running", &fd);
         page = page_open(actor, fd, message.number[0]);
         await_writes(actor, &page);
-        peer_receive(actor, &writer, "younger", &younger);
-        return kill_and_watch(actor, &writer, &page, vmm.address, younger);
+        peer_receive(actor, writer, "younger", &younger);
+        return kill_and_watch(actor, writer, &page, vmm.address, younger);
 }
 
 static _Noreturn void kill_several(struct actor *actor, bool exporter, unsigned kernels, uint64_t ns) {
+        struct peer writer[KILLS];
         int64_t worst = 0;
 
+        for (unsigned i = 0; i < KILLS; i++)
+                writer[i] = peer_start(actor, "kill.writer",
+                                       exporter ? role_kill_exporter : role_kill_importer, false);
         driver_open(actor);
         for (unsigned i = 0; i < KILLS; i++) {
-                int64_t after = kill_once(actor, exporter, kernels, ns);
+                int64_t after = kill_once(actor, &writer[i], exporter, kernels, ns);
 
                 worst = after > worst ? after : worst;
         }

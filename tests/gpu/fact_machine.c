@@ -8,108 +8,73 @@
 #include "machine.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { DEVICES = 16 };
-
-/* "none" is the answer that makes the probe end with 77. */
-static _Noreturn void no_gpu(struct actor *actor, const char *why) {
-        actor_note(actor, "%s", why);
-        actor_answer(actor, "none");
-}
-
 static void note_attributes(struct actor *actor) {
         static const struct {
                 const char *name;
-                CUdevice_attribute attribute;
+                unsigned attribute;
         } table[] = {
-                { "multiprocessors", CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT },
-                { "L2 bytes", CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE },
-                { "copy engines", CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT },
-                { "compute mode", CU_DEVICE_ATTRIBUTE_COMPUTE_MODE },
-                { "compute preemption", CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED },
-                { "host register", CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED },
-                { "pageable memory access", CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS },
-                { "IPC events", CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED },
-                { "64-bit stream memory operations", CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS },
-                { "exports descriptors", CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED },
-                { "MPS", CU_DEVICE_ATTRIBUTE_MPS_ENABLED },
+                { "compute capability, major", CUDA_DEVICE_MAJOR },
+                { "minor", CUDA_DEVICE_MINOR },
+                { "multiprocessors", CUDA_DEVICE_MULTIPROCESSORS },
+                { "L2 bytes", CUDA_DEVICE_L2 },
+                { "compute mode", CUDA_DEVICE_COMPUTE_MODE },
+                { "exports descriptors", CUDA_DEVICE_FD_HANDLES },
+                { "MPS", CUDA_DEVICE_MPS },
         };
 
         for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
                 int value = 0;
 
-                if (CU_TRY(actor, cuDeviceGetAttribute, &value, table[i].attribute, actor->device) ==
-                    CUDA_SUCCESS)
+                if (CU_TRY(actor, device_attribute, &value, table[i].attribute, actor->device) == CUDA_OK)
                         actor_note(actor, "%s %d", table[i].name, value);
         }
 }
 
 static void note_card(struct actor *actor, const char *name) {
-        char uuid[64] = "GPU-";
-        int major = 0, minor = 0;
+        char uuid[CUDA_UUID_TEXT];
+        struct cuda_uuid id;
         size_t memory = 0;
-        CUuuid id;
 
-        CU(actor, cuDeviceGetUuid, &id, actor->device);
-        for (unsigned i = 0; i < sizeof id.bytes; i++)
-                snprintf(uuid + strlen(uuid), sizeof uuid - strlen(uuid), "%02x%s",
-                         (unsigned char)id.bytes[i], i == 3 || i == 5 || i == 7 || i == 9 ? "-" : "");
-        CU(actor, cuDeviceTotalMem, &memory, actor->device);
-        CU(actor, cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, actor->device);
-        CU(actor, cuDeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, actor->device);
-        actor_note(actor, "card %s; UUID %s", name, uuid);
-        actor_note(actor, "compute capability %d.%d; memory %.1f GiB", major, minor,
-                   (double)memory / (1 << 30));
+        CU(actor, device_uuid, &id, actor->device);
+        CU(actor, device_total, &memory, actor->device);
+        cuda_uuid_text(&id, uuid);
+        actor_note(actor, "card %s; UUID %s; memory %.1f GiB", name, uuid, (double)memory / (1 << 30));
 }
 
 static void note_system(struct actor *actor) {
-        char driver[128], kernel[160], runtime[256], path[PATH_MAX];
+        char runtime[256], path[PATH_MAX];
         Dl_info library;
-        int cuda = 0;
+        int cuda = actor->cu.cuda.version;
 
-        CU(actor, cuDriverGetVersion, &cuda);
-        if (dladdr(*(void **)&actor->cu.cuInit, &library) != 0 && library.dli_fname != NULL &&
+        if (dladdr(*(void **)&actor->cu.init, &library) != 0 && library.dli_fname != NULL &&
             realpath(library.dli_fname, path) != NULL)
                 actor_note(actor, "library %s", path);
-        machine_driver(actor->options->root, driver, sizeof driver);
-        machine_kernel(actor->options->root, kernel, sizeof kernel);
-        machine_runtime(actor->options->root, runtime, sizeof runtime);
-        actor_note(actor, "driver %s (CUDA %d.%d); kernel %s; runtime %s; uid %u; %ld CPUs", driver,
-                   cuda / 1000, cuda % 1000 / 10, kernel, runtime, (unsigned)geteuid(),
-                   sysconf(_SC_NPROCESSORS_ONLN));
+        machine_runtime(actor->root, runtime, sizeof runtime);
+        actor_note(actor, "CUDA %d.%d; runtime %s; uid %u; %ld CPUs", cuda / 1000, cuda % 1000 / 10, runtime,
+                   (unsigned)geteuid(), sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+/* Says "none" where there is no GPU, which makes the probe end with 77. */
 void fact_machine(struct actor *actor) {
-        char name[64] = "", why[128], missing[1024];
-        const char *problem;
-        bool library;
-        CUresult result;
-        int devices = 0;
+        char name[64] = "", error[512], missing[512];
+        int devices = 0, r = driver_load(actor, error, sizeof error, missing, sizeof missing);
 
-        actor_doing(actor, "loading the driver library");
-        problem = driver_load(&actor->cu, actor->options->libcuda, &library, missing, sizeof missing);
-        actor_doing(actor, NULL);
-        if (problem != NULL && !library)
-                no_gpu(actor, problem);
-        if (problem != NULL)
-                actor_fail(actor, "%s", problem);
-        result = CU_TRY(actor, cuInit, 0);
-        if (result == CUDA_ERROR_NO_DEVICE || result == CUDA_ERROR_STUB_LIBRARY) {
-                snprintf(why, sizeof why, "cuInit: %s", driver_name(actor, result));
-                no_gpu(actor, why);
-        }
-        driver_check(actor, "cuInit", result);
-        CU(actor, cuDeviceGetCount, &devices);
-        if (devices == 0)
-                no_gpu(actor, "the driver knows no device");
-        CU(actor, cuDeviceGet, &actor->device, 0);
-        CU(actor, cuDeviceGetName, name, sizeof name, actor->device);
+        if (r < 0)
+                actor_note(actor, "%s", error);
+        if (r == -ENOENT || (r == -ENODEV && driver_is_absent(&actor->cu.cuda)))
+                actor_answer(actor, "none");
+        if (r < 0)
+                actor_answer(actor, "error");
+        CU(actor, device_count, &devices);
+        CU(actor, device_get, &actor->device, 0);
+        CU(actor, device_name, name, sizeof name, actor->device);
         note_card(actor, name);
         note_system(actor);
         actor_note(actor, "devices %d, of which this probe uses the first", devices);
@@ -123,7 +88,7 @@ void fact_machine(struct actor *actor) {
  * facts do this before they measure. */
 void fact_driver_start(struct actor *actor) {
         int64_t begin = clock_ns(), opened, loaded;
-        CUstream stream;
+        cuda_stream stream;
 
         driver_open(actor);
         opened = clock_ns();
@@ -135,18 +100,6 @@ void fact_driver_start(struct actor *actor) {
                    "library, cuInit and context %.0f ms; compiling and running the first kernel %.0f ms",
                    (double)(opened - begin) / 1e6, (double)(loaded - opened) / 1e6);
         actor_answer(actor, "yes");
-}
-
-/* Keeps the devices open: without a process that does, the driver would start the card anew for each of the
- * others. */
-void role_holder(struct actor *actor) {
-        char path[32];
-
-        for (int i = 0; i < DEVICES; i++) {
-                snprintf(path, sizeof path, "/dev/nvidia%d", i);
-                open(path, O_RDWR | O_CLOEXEC); /* for as long as this process stays; most do not exist */
-        }
-        actor_stay(actor);
 }
 
 /* Looks for a program in a list of folders, as PATH is one. */

@@ -18,16 +18,14 @@ enum {
         ROUNDS = 20,
         MULTI_RANK_VERSION = 23003, /* the first one with NCCL_MULTI_RANK_GPU_ENABLE */
         PENDING_MS = 200, /* for so long an allreduce waits for the other rank before it is aborted */
-        MANY = 200,       /* allreduces of which the other rank is killed in the middle */
-        NOTICE_MS = 3000, /* for so long an error is awaited after a rank was killed */
 };
 
 struct rank {
         struct nccl nccl;
-        struct nccl_comm *comm;
+        nccl_comm comm;
         int rank;
-        CUstream stream;
-        CUdeviceptr words;
+        cuda_stream stream;
+        cuda_address words;
         double init_ms;
 };
 
@@ -56,13 +54,16 @@ static const char *rank_set_environment(const struct rank *rank) {
 
 static void rank_open_memory(struct actor *actor, struct rank *rank) {
         rank->stream = driver_stream(actor);
-        CU(actor, cuMemAlloc, &rank->words, WORDS * sizeof(uint32_t));
+        CU(actor, allocate, &rank->words, WORDS * sizeof(uint32_t));
 }
 
 static void rank_init(struct actor *actor, struct rank *rank, int ranks, const struct nccl_id *id) {
+        struct nccl_config config = NCCL_CONFIG;
         int64_t begin = clock_ns();
 
-        rank->comm = nccl_init(actor, &rank->nccl, ranks, rank->rank, id);
+        config.blocking = 0;
+        NCCL(actor, &rank->nccl, rank->comm, "ncclCommInitRankConfig",
+             rank->nccl.init(&rank->comm, ranks, *id, rank->rank, &config));
         rank->init_ms = ms_since(begin);
 }
 
@@ -73,7 +74,7 @@ static int64_t rank_allreduce(struct actor *actor, struct rank *rank, uint32_t e
 
         driver_fill(actor, rank->stream, rank->words, WORDS * sizeof(uint32_t), (uint32_t)rank->rank + 1);
         begin = clock_ns();
-        nccl_allreduce(actor, &rank->nccl, rank->comm, rank->words, WORDS, rank->stream);
+        call_allreduce(actor, &rank->nccl, rank->comm, rank->words, WORDS, rank->stream);
         driver_sync(actor, rank->stream);
         begin = clock_ns() - begin;
         sum = driver_read32(actor, rank->stream, rank->words + (WORDS - 1) * sizeof sum);
@@ -107,31 +108,25 @@ static void rank_check(struct actor *actor, struct rank *rank, const char *what)
 /* Notes how long it took. */
 static void rank_abort(struct actor *actor, struct rank *rank, const char *when) {
         int64_t begin = clock_ns();
-        double ms;
-        int result;
 
-        actor_doing(actor, "ncclCommAbort");
-        result = rank->nccl.CommAbort(rank->comm);
-        actor_doing(actor, NULL);
-        ms = ms_since(begin);
-        actor_note(actor, "abort %s: %.1f ms (%s)", when, ms,
-                   result == NCCL_SUCCESS ? "success" : nccl_why(&rank->nccl, NULL, result));
+        NCCL(actor, &rank->nccl, NULL, "ncclCommAbort", rank->nccl.abort(rank->comm));
+        actor_note(actor, "abort %s: %.1f ms", when, ms_since(begin));
         rank_check(actor, rank, "an abort");
 }
 
-/* The only one of its communicator. */
-static void rank_begin_alone(struct actor *actor, struct rank *rank) {
-        struct nccl_id id;
-        int result;
-
-        nccl_open(actor, &rank->nccl);
-        rank_set_environment(rank);
+/* Before it begins, the library is loaded, and has its environment. */
+static void rank_open(struct actor *actor, struct rank *rank) {
+        library_open(actor, &rank->nccl);
+        actor_note(actor, "%s", rank_set_environment(rank));
         driver_open(actor);
         rank_open_memory(actor, rank);
-        actor_doing(actor, "ncclGetUniqueId");
-        result = rank->nccl.GetUniqueId(&id);
-        nccl_await(actor, &rank->nccl, NULL, "ncclGetUniqueId", result);
-        rank_init(actor, rank, 1, &id);
+}
+
+static struct nccl_id rank_make_id(struct actor *actor, struct rank *rank) {
+        struct nccl_id id;
+
+        NCCL(actor, &rank->nccl, NULL, "ncclGetUniqueId", rank->nccl.unique_id(&id));
+        return id;
 }
 
 /* Whether NCCL makes a window of memory that it has allocated, and sums are right in it. It says that it has
@@ -139,175 +134,93 @@ static void rank_begin_alone(struct actor *actor, struct rank *rank) {
 void fact_nccl_window(struct actor *actor) {
         static struct rank rank;
         void *memory = NULL, *window = NULL;
-        int64_t begin;
-        int result;
 
-        rank_begin_alone(actor, &rank);
-        if (rank.nccl.MemAlloc == NULL || rank.nccl.CommWindowRegister == NULL ||
-            rank.nccl.CommWindowDeregister == NULL)
+        rank_open(actor, &rank);
+        struct nccl_id id = rank_make_id(actor, &rank);
+        rank_init(actor, &rank, 1, &id);
+        rank_allreduces(actor, &rank, 1);
+        if (rank.nccl.mem_alloc == NULL || rank.nccl.register_window == NULL ||
+            rank.nccl.deregister_window == NULL)
                 actor_skip(actor, "this NCCL has no windows");
-        actor_doing(actor, "ncclMemAlloc");
-        result = rank.nccl.MemAlloc(&memory, WORDS * sizeof(uint32_t));
-        nccl_await(actor, &rank.nccl, NULL, "ncclMemAlloc", result);
-        rank.words = (CUdeviceptr)memory;
-        begin = clock_ns();
-        actor_doing(actor, "ncclCommWindowRegister");
-        result = rank.nccl.CommWindowRegister(rank.comm, memory, WORDS * sizeof(uint32_t), &window,
-                                              NCCL_WIN_COLL_SYMMETRIC);
-        nccl_await(actor, &rank.nccl, rank.comm, "ncclCommWindowRegister",
-                   result == NCCL_SUCCESS ? NCCL_IN_PROGRESS : result);
+        NCCL(actor, &rank.nccl, NULL, "ncclMemAlloc", rank.nccl.mem_alloc(&memory, WORDS * sizeof(uint32_t)));
+        rank.words = (uintptr_t)memory;
+        int64_t begin = clock_ns();
+        NCCL(actor, &rank.nccl, rank.comm, "ncclCommWindowRegister",
+             rank.nccl.register_window(rank.comm, memory, WORDS * sizeof(uint32_t), &window,
+                                       NCCL_WINDOW_SYMMETRIC));
+        NCCL(actor, &rank.nccl, rank.comm, "the window", NCCL_IN_PROGRESS);
         actor_note(actor, "registering took %.1f ms", ms_since(begin));
         rank_allreduces(actor, &rank, 1);
-        actor_doing(actor, "ncclCommWindowDeregister");
-        result = rank.nccl.CommWindowDeregister(rank.comm, window);
-        nccl_await(actor, &rank.nccl, rank.comm, "ncclCommWindowDeregister", result);
+        NCCL(actor, &rank.nccl, rank.comm, "ncclCommWindowDeregister",
+             rank.nccl.deregister_window(rank.comm, window));
         rank_abort(actor, &rank, "when its window is gone");
         actor_answer(actor, window != NULL ? "yes" : "no");
 }
 
 /* Rank 1 of two. */
-void role_nccl_rank(struct actor *actor) {
+static void role_nccl_rank(struct actor *actor) {
         static struct rank rank = { .rank = 1 };
         struct message message = channel_receive(actor, "id", NULL);
         struct nccl_id id;
-        const char *problem;
 
-        actor_doing(actor, "loading libnccl");
-        problem = nccl_load(&rank.nccl, actor->options->nccl[0]);
-        if (problem != NULL)
-                actor_fail(actor, "rank 1: %s", problem);
-        rank_set_environment(&rank);
-        driver_open(actor);
-        rank_open_memory(actor, &rank);
+        rank_open(actor, &rank);
         memcpy(&id, message.bytes, sizeof id);
         rank_init(actor, &rank, 2, &id);
         rank_allreduces(actor, &rank, 3);
         channel_say(actor, actor->channel, "reduced");
-        message = channel_receive(actor, "go on", NULL);
-        for (uint64_t i = 0; i < message.number[0]; i++)
-                nccl_allreduce(actor, &rank.nccl, rank.comm, rank.words, WORDS, rank.stream);
-        channel_say(actor, actor->channel, "enqueued");
         channel_receive(actor, "abort", NULL);
-        actor_doing(actor, "ncclCommAbort");
-        rank.nccl.CommAbort(rank.comm);
+        NCCL(actor, &rank.nccl, NULL, "ncclCommAbort", rank.nccl.abort(rank.comm));
         channel_say(actor, actor->channel, "aborted");
         actor_stay(actor);
 }
 
-/* Rank 0 of two, up to the point where both have reduced. The peer loads the same library. */
+/* Rank 0 of two, which both have reduced, and have another allreduce under way, which the other rank does not
+ * join. It is watched for a while that it does not end. */
 static struct peer rank_begin_two(struct actor *actor, struct rank *rank) {
-        static struct options same;
+        struct peer peer = peer_start(actor, "nccl.rank", role_nccl_rank, false);
         struct message message = { .word = "id" };
-        struct nccl_id id;
-        struct peer peer;
-        int result;
 
-        nccl_open(actor, &rank->nccl);
-        actor_note(actor, "%s", rank_set_environment(rank));
-        same = *actor->options;
-        same.nccl[0] = rank->nccl.path;
-        same.n_nccl = 1;
-        actor->options = &same;
-        peer = peer_start(actor, "nccl.rank", false);
-        driver_open(actor);
-        rank_open_memory(actor, rank);
-        actor_doing(actor, "ncclGetUniqueId");
-        result = rank->nccl.GetUniqueId(&id);
-        nccl_await(actor, &rank->nccl, NULL, "ncclGetUniqueId", result);
+        rank_open(actor, rank);
+        struct nccl_id id = rank_make_id(actor, rank);
         memcpy(message.bytes, &id, sizeof id);
         channel_send(actor, peer.channel, &message, -1);
         rank_init(actor, rank, 2, &id);
         rank_allreduces(actor, rank, 3);
         peer_receive(actor, &peer, "reduced", NULL);
+        call_allreduce(actor, &rank->nccl, rank->comm, rank->words, WORDS, rank->stream);
+        for (int64_t begin = clock_ns(); ms_since(begin) < PENDING_MS;)
+                if (CU_TRY(actor, stream_query, rank->stream) != CUDA_NOT_READY)
+                        actor_fail(actor, "an allreduce ended although the other rank did not join it");
         return peer;
 }
 
-/* The other rank enqueues n allreduces, this one another one, which ends only if the other one joins. */
-static void rank_enqueue(struct actor *actor, struct rank *rank, struct peer *peer, uint64_t n) {
-        struct message message = { .word = "go on", .number = { n } };
-
-        channel_send(actor, peer->channel, &message, -1);
-        for (uint64_t i = 0; i < n + 1; i++)
-                nccl_allreduce(actor, &rank->nccl, rank->comm, rank->words, WORDS, rank->stream);
-        peer_receive(actor, peer, "enqueued", NULL);
-}
-
-/* Watches for a while that the last allreduce does not end. */
-static void rank_leave_pending(struct actor *actor, struct rank *rank) {
-        int64_t until = clock_ns() + PENDING_MS * (int64_t)1000000;
-
-        while (clock_ns() < until)
-                if (CU_TRY(actor, cuStreamQuery, rank->stream) != CUDA_ERROR_NOT_READY)
-                        actor_fail(actor, "an allreduce ended although the other rank did not join it");
+static _Noreturn void rank_end_two(struct actor *actor, struct peer *peer) {
+        channel_say(actor, peer->channel, "abort");
+        peer_receive(actor, peer, "aborted", NULL);
+        actor_answer(actor, "yes");
 }
 
 void fact_nccl_two_ranks(struct actor *actor) {
         static struct rank rank;
         struct peer peer = rank_begin_two(actor, &rank);
 
-        rank_enqueue(actor, &rank, &peer, 0);
-        rank_leave_pending(actor, &rank);
         rank_abort(actor, &rank, "of an allreduce that the other rank did not join");
-        channel_say(actor, peer.channel, "abort");
-        peer_receive(actor, &peer, "aborted", NULL);
-        actor_answer(actor, "yes");
+        rank_end_two(actor, &peer);
 }
 
 /* A revoked communicator touches no memory any more, and is freed later. */
 void fact_nccl_revoked(struct actor *actor) {
         static struct rank rank;
         struct peer peer = rank_begin_two(actor, &rank);
-        int64_t begin;
-        int result;
+        int64_t begin = clock_ns();
 
-        if (rank.nccl.CommRevoke == NULL)
+        if (rank.nccl.revoke == NULL)
                 actor_skip(actor, "this NCCL has no ncclCommRevoke");
-        rank_enqueue(actor, &rank, &peer, 0);
-        rank_leave_pending(actor, &rank);
-        begin = clock_ns();
-        actor_doing(actor, "ncclCommRevoke");
-        result = rank.nccl.CommRevoke(rank.comm, 0);
-        nccl_await(actor, &rank.nccl, rank.comm, "ncclCommRevoke", result);
+        NCCL(actor, &rank.nccl, rank.comm, "ncclCommRevoke", rank.nccl.revoke(rank.comm, 0));
         driver_sync(actor, rank.stream);
         actor_note(actor, "revoke of an allreduce that the other rank did not join: %.1f ms",
                    ms_since(begin));
         rank_check(actor, &rank, "a revoke");
         rank_abort(actor, &rank, "after it");
-        channel_say(actor, peer.channel, "abort");
-        peer_receive(actor, &peer, "aborted", NULL);
-        actor_answer(actor, "yes");
-}
-
-/* Asks the communicator until it has an error. */
-static void rank_note_error(struct actor *actor, struct rank *rank, int64_t begin) {
-        int state = NCCL_SUCCESS, result;
-
-        actor_doing(actor, "ncclCommGetAsyncError");
-        do
-                result = rank->nccl.CommGetAsyncError(rank->comm, &state);
-        while (result == NCCL_SUCCESS && (state == NCCL_SUCCESS || state == NCCL_IN_PROGRESS) &&
-               ms_since(begin) < NOTICE_MS);
-        actor_doing(actor, NULL);
-        if (result != NCCL_SUCCESS)
-                actor_note(actor, "ncclCommGetAsyncError failed %.1f ms after the other rank was killed: %s",
-                           ms_since(begin), nccl_why(&rank->nccl, rank->comm, result));
-        else if (state == NCCL_SUCCESS || state == NCCL_IN_PROGRESS)
-                actor_note(actor, "no error within %d ms after the other rank was killed", NOTICE_MS);
-        else
-                actor_note(actor, "\"%s\" %.1f ms after the other rank was killed",
-                           rank->nccl.GetErrorString(state), ms_since(begin));
-}
-
-/* The other rank is killed with allreduces under way: is it noticed, and can this rank abort? */
-void fact_nccl_peer_killed(struct actor *actor) {
-        static struct rank rank;
-        struct peer peer = rank_begin_two(actor, &rank);
-        int64_t begin;
-
-        rank_enqueue(actor, &rank, &peer, MANY);
-        begin = clock_ns();
-        peer_kill(actor, &peer);
-        rank_note_error(actor, &rank, begin);
-        rank_abort(actor, &rank, "after it");
-        actor_answer(actor, "yes");
+        rank_end_two(actor, &peer);
 }

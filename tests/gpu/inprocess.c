@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NCCL in the process that uses it, without a daemon: which one this machine has, how it does with one rank,
- * and what allreduces take between ranks, as the measure of what daemons take for the same (cluster_rows.py).
+ * NCCL in the process that uses it, without a daemon: which one this machine has, and what allreduces take
+ * between ranks, as the measure of what daemons take for the same (cluster_rows.py).
  * It is loaded and set up as daemons do it: by proto/nccl.h, with the same configuration and environment.
  *
  * Exit status: 0 nothing is wrong; 1 an answer is "no", or something failed; 2 usage; 75 there is no NCCL; 77
@@ -25,19 +25,16 @@
 #define NO_NCCL 75
 #define CTAS 16 /* as the daemon's nccl_ctas */
 #define BUCKETS 256u
-#define ONE_RANK_BYTES (UINT64_C(4) << 20)
-#define ROUNDS 20u
 
 static const char usage[] =
         "usage: inprocess [OPTION]... COMMAND\n"
         "  find            prints path and version of the NCCL that is found\n"
         "  version         a row about it\n"
-        "  one-rank        a row about a communicator with one rank\n"
         "  rank            one rank of several; does what it is told on standard input:\n"
         "                    id                 makes one: \"id HEX\"\n"
         "                    init RANKS RANK ID \"ready MILLISECONDS\"\n"
         "                    step BYTES N       N allreduces of floats: \"done\", or \"wrong\"\n"
-        "  --nccl FILE     instead of those that are found; may be repeated\n"
+        "  --nccl FILE     instead of those that are found\n"
         "  --settings TEXT words NCCL_NAME=VALUE, as the daemon's nccl_settings\n"
         "Exit status: 0 nothing is wrong, 1 an answer is \"no\" or an error, 2 usage, 75 no NCCL, 77 no "
         "GPU.\n";
@@ -79,27 +76,27 @@ static double ms_since(int64_t begin) {
 }
 
 static void tell(const char *fact, const char *answer, int64_t begin, const char *format, ...) {
-        struct rows rows;
         char detail[1024];
         va_list arguments;
 
         va_start(arguments, format);
         vsnprintf(detail, sizeof detail, format, arguments);
         va_end(arguments);
-        if (rows_open(&rows, NULL) < 0 || rows_print(&rows, fact, answer, detail, ms_since(begin), false) < 0)
+        if (row_print(fact, answer, detail, ms_since(begin)) < 0)
                 die("a row", "it cannot be written");
 }
 
 /* ---- the libraries ---- */
 
 /* The first one that can be used. */
-static void open_nccl(const struct options *options) {
+static void open_nccl(const char *wanted) {
         static struct libraries found;
         char error[512];
 
-        library_nccl(&found, options);
-        if (options->n_nccl > 0 && found.n > options->n_nccl)
-                found.n = options->n_nccl; /* they come first */
+        if (wanted != NULL)
+                library_add(&found, wanted);
+        else
+                library_nccl(&found);
         for (unsigned i = 0; i < found.n; i++) {
                 if (nccl_load(&nccl, found.path[i], error, sizeof error) == 0)
                         return;
@@ -215,53 +212,6 @@ static bool rank_is_right(struct rank *rank, uint64_t bytes, unsigned n) {
         return right;
 }
 
-static double rank_abort(const struct rank *rank) {
-        int64_t begin = clock_ns();
-        nccl_result result = nccl.abort(rank->comm);
-        double took = ms_since(begin);
-
-        if (result != NCCL_OK)
-                die("ncclCommAbort", nccl.result(result));
-        return took;
-}
-
-/* ---- one rank ---- */
-
-static void ask_one_rank(int64_t begin) {
-        static struct rank rank = { .ranks = 1 };
-        int64_t samples[ROUNDS], from = clock_ns();
-        struct nccl_id id;
-
-        open_gpu();
-        double opened = ms_since(from);
-        from = clock_ns();
-        await("ncclGetUniqueId", NULL, nccl.unique_id(&id));
-        rank_init(&rank, &id);
-        double init = ms_since(from);
-        rank_stage(&rank, ONE_RANK_BYTES);
-        from = clock_ns();
-        bool right = rank_is_right(&rank, ONE_RANK_BYTES, 1);
-        double first = ms_since(from);
-        for (unsigned i = 0; i < ROUNDS; i++) {
-                from = clock_ns();
-                rank_reduce(&rank, ONE_RANK_BYTES, 1);
-                samples[i] = clock_ns() - from;
-        }
-        samples_sort(samples, ROUNDS);
-        double abort = rank_abort(&rank);
-        right &= cuda.set_async(rank.staging.address, 7, 1, rank.stream) == CUDA_OK &&
-                 cuda.stream_wait(rank.stream) == CUDA_OK;
-        rank.staging.registration = NULL; /* it went with the communicator */
-        staging_free(&rank.staging, &cuda, &nccl);
-        tell("nccl one rank", right ? "yes" : "no", begin,
-             "NCCL %s: context %.0f ms, init %.0f ms, the first allreduce of 4 MiB %.2f ms, median of %u "
-             "more %.1f us, abort when idle %.1f ms; stream and context are %s after it",
-             nccl.text, opened, init, first, ROUNDS, (double)samples_percentile(samples, ROUNDS, 50) / 1e3,
-             abort, right ? "good" : "not good");
-        if (!right)
-                exit(1);
-}
-
 /* ---- one of several ---- */
 
 static void id_put(const struct nccl_id *id) {
@@ -333,14 +283,15 @@ static void be_rank(void) {
         }
         if (rank.comm == NULL)
                 return;
-        rank_abort(&rank);
-        rank.staging.registration = NULL;
+        if (nccl.abort(rank.comm) != NCCL_OK)
+                die("ncclCommAbort", "it fails");
+        rank.staging.registration = NULL; /* it went with the communicator */
         staging_free(&rank.staging, &cuda, &nccl);
 }
 
 /* ---- the command line ---- */
 
-static int run(const char *command, const struct options *options, const char *settings) {
+static int run(const char *command, const char *library, const char *settings) {
         int64_t begin = clock_ns();
         char ignored[512];
 
@@ -349,13 +300,11 @@ static int run(const char *command, const struct options *options, const char *s
                 return 2;
         }
         environment_prepare(settings, ignored, sizeof ignored);
-        open_nccl(options);
+        open_nccl(library);
         if (strcmp(command, "find") == 0) {
                 printf("%s %d\n", nccl.path, nccl.version);
         } else if (strcmp(command, "version") == 0) {
                 show_version(begin);
-        } else if (strcmp(command, "one-rank") == 0) {
-                ask_one_rank(begin);
         } else if (strcmp(command, "rank") == 0) {
                 be_rank();
         } else {
@@ -370,16 +319,12 @@ int main(int argc, char **argv) {
                                                       { "settings", required_argument, NULL, 's' },
                                                       { "help", no_argument, NULL, 'h' },
                                                       { 0 } };
-        struct options options = { .root = "" };
-        const char *settings = "";
+        const char *settings = "", *library = NULL;
         int c;
 
         while ((c = getopt_long(argc, argv, "", long_options, NULL)) >= 0)
                 switch (c) {
-                case 'n':
-                        if (options.n_nccl < OPTIONS_NCCL)
-                                options.nccl[options.n_nccl++] = optarg;
-                        break;
+                case 'n': library = optarg; break;
                 case 's': settings = optarg; break;
                 case 'h': fputs(usage, stdout); return 0;
                 default: fputs(usage, stderr); return 2;
@@ -388,5 +333,5 @@ int main(int argc, char **argv) {
                 fputs(usage, stderr);
                 return 2;
         }
-        return run(argv[optind], &options, settings);
+        return run(argv[optind], library, settings);
 }

@@ -12,7 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static void library_add(struct libraries *found, const char *path) {
+#include "proto/nccl.h"
+
+void library_add(struct libraries *found, const char *path) {
         char real[PATH_MAX];
 
         if (found->n == LIBRARIES || strlen(path) >= LIBRARY_PATH)
@@ -25,17 +27,16 @@ static void library_add(struct libraries *found, const char *path) {
         snprintf(found->path[found->n++], LIBRARY_PATH, "%s", path);
 }
 
-static void library_add_matches(struct libraries *found, const char *root, const char *prefix,
-                                const char *inside) {
+static void library_add_matches(struct libraries *found, const char *lib) {
         static const char *const packages[] = { "site-packages", "dist-packages" };
+        static const char *const inside[] = { "nvidia/nccl/lib", "nvidia/cu1*/lib", "torch/lib" };
         char pattern[PATH_MAX];
         glob_t matches;
 
-        for (unsigned i = 0; i < sizeof packages / sizeof *packages; i++) {
-                if ((size_t)snprintf(pattern, sizeof pattern, "%s%s/python3*/%s/%s", root, prefix,
-                                     packages[i], inside) >= sizeof pattern)
-                        continue;
-                if (glob(pattern, 0, NULL, &matches) != 0)
+        for (unsigned i = 0; i < 6; i++) {
+                if ((size_t)snprintf(pattern, sizeof pattern, "%s/python3*/%s/%s/" NCCL_LIBRARY, lib,
+                                     packages[i % 2], inside[i / 2]) >= sizeof pattern ||
+                    glob(pattern, 0, NULL, &matches) != 0)
                         continue;
                 for (size_t j = 0; j < matches.gl_pathc; j++)
                         library_add(found, matches.gl_pathv[j]);
@@ -43,32 +44,23 @@ static void library_add_matches(struct libraries *found, const char *root, const
         }
 }
 
-void library_in_python(struct libraries *found, const char *root, const char *inside) {
+void library_nccl(struct libraries *found) {
         static const char *const system[] = { "/usr/local/lib", "/usr/lib", "/opt/*/lib", "/opt/*/.venv/lib",
                                               "/opt/*/venv/lib" };
         const char *path = getenv("PATH");
         char lib[PATH_MAX], python[PATH_MAX];
 
+        library_add(found, NCCL_LIBRARY);
         while (path != NULL && *path != '\0') {
                 int length = (int)strcspn(path, ":");
 
                 snprintf(python, sizeof python, "%.*s/python3", length, path);
-                if (length > 0 && access(python, X_OK) == 0) {
-                        snprintf(lib, sizeof lib, "%.*s/../lib", length, path);
-                        library_add_matches(found, "", lib, inside);
-                }
+                snprintf(lib, sizeof lib, "%.*s/../lib", length, path);
+                if (length > 0 && access(python, X_OK) == 0)
+                        library_add_matches(found, lib);
                 path += length;
                 path += *path == ':';
         }
         for (unsigned i = 0; i < sizeof system / sizeof *system; i++)
-                library_add_matches(found, root, system[i], inside);
-}
-
-void library_nccl(struct libraries *found, const struct options *options) {
-        for (unsigned i = 0; i < options->n_nccl; i++)
-                library_add(found, options->nccl[i]);
-        library_add(found, "libnccl.so.2");
-        library_in_python(found, options->root, "nvidia/nccl/lib/libnccl.so.2");
-        library_in_python(found, options->root, "nvidia/cu1*/lib/libnccl.so.2");
-        library_in_python(found, options->root, "torch/lib/libnccl.so.2");
+                library_add_matches(found, system[i]);
 }

@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds the libraries of this machine that gradsync works with: NCCL, and PyTorch, which brings an NCCL of
- * its own. Files are looked at; no interpreter is started.
+ * Finds the NCCL libraries of this machine, also those that PyTorch brings. Files are looked at; no
+ * interpreter is started.
  */
 #pragma once
 
-#include "options.h"
-
-#include <stddef.h>
-
 enum {
         LIBRARY_PATH = 512,
-        LIBRARIES = 16, /* of a kind, at most */
+        LIBRARIES = 16, /* at most */
 };
 
 struct libraries {
@@ -19,9 +15,7 @@ struct libraries {
         unsigned n;
 };
 
-/* Files below the site-packages of every python3 on the PATH and of the system's: `inside` is a path there,
- * such as "torch/version.py". */
-void library_in_python(struct libraries *found, const char *root, const char *inside);
+void library_add(struct libraries *found, const char *path);
 
-/* The libraries that the options name, then the loader's libnccl.so.2, then those of Python packages. */
-void library_nccl(struct libraries *found, const struct options *options);
+/* The loader's own, then those below the packages of every python3 on the PATH and of the system's. */
+void library_nccl(struct libraries *found);

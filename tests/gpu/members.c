@@ -28,7 +28,6 @@ extern const unsigned char mlp_image[];
 static const char usage[] =
         "usage: gradsyncctl run -n N -- members [OPTION]...\n"
         "  --small         few small layers, and few steps: for a GPU that is not real\n"
-        "  --out FILE      rows are also appended there, each synced\n"
         "Exit status: 0 nothing is wrong, 1 an answer is \"no\" or an error, 2 usage, 77 no GPU.\n";
 
 struct sizes {
@@ -48,7 +47,6 @@ struct member {
         struct gradsync_job *job;
         unsigned rank, world;
         bool failed;
-        struct rows rows;
         int64_t samples[SAMPLES];
 };
 
@@ -80,7 +78,7 @@ static void tell(struct member *m, const char *fact, const char *answer, const c
         va_end(arguments);
         m->failed |= strcmp(answer, "no") == 0;
         snprintf(name, sizeof name, "%s of %u", fact, m->world);
-        if (m->rank == 0 && rows_print(&m->rows, name, answer, detail, 0., false) < 0)
+        if (m->rank == 0 && row_print(name, answer, detail, 0.) < 0)
                 die("a row", "it cannot be written");
 }
 
@@ -384,24 +382,18 @@ static void ask_all(struct member *m) {
 
 int main(int argc, char **argv) {
         static const struct option options[] = { { "small", no_argument, NULL, 's' },
-                                                 { "out", required_argument, NULL, 'o' },
                                                  { "help", no_argument, NULL, 'h' },
                                                  { 0 } };
         static struct member m = { .sizes = { 12, 1024, 256, 200, 300 } };
-        const char *out = NULL;
         int c;
 
         while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0)
                 switch (c) {
                 case 's': m.sizes = (struct sizes){ 3, 32, 4, 8, 4 }; break;
-                case 'o': out = optarg; break;
                 case 'h': fputs(usage, stdout); return 0;
                 default: fputs(usage, stderr); return 2;
                 }
-        if (rows_open(&m.rows, out) < 0)
-                die("--out", "it cannot be written");
         open_gpu(&m);
         ask_all(&m);
-        rows_close(&m.rows);
         return m.failed;
 }

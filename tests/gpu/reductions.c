@@ -34,19 +34,16 @@ static const char usage[] =
         "  --seconds N     questions that are not begun by then are skipped (240)\n"
         "  --only PATTERN  only these questions, as a shell matches names; may be repeated\n"
         "  --small         small buffers and few rounds: for a GPU that is not real\n"
-        "  --out FILE      rows are also appended there, each synced\n"
-        "  --libcuda FILE  the driver's library\n"
         "  --list          names the questions\n"
         "  --present       asks for nothing but a GPU: 0, 1 or 77\n"
         "Exit status: 0 nothing is wrong, 1 an answer is \"no\" or an error, 2 usage, 77 no GPU.\n";
 
 struct run {
         double seconds;
-        const char *only[PATTERNS], *out, *library;
+        const char *only[PATTERNS];
         unsigned n_only, n_questions, failed, skipped, printed;
         bool small, list, present;
         int64_t begin;
-        struct rows rows;
         struct device device;
         struct question question[QUESTIONS];
 };
@@ -137,8 +134,7 @@ static bool run_wants(const struct run *run, const char *name) {
 /* ---- rows ---- */
 
 static bool run_print(struct run *run, const char *name, const struct finding *finding, int64_t since) {
-        int r = rows_print(&run->rows, name, finding->answer, finding->detail,
-                           (double)(clock_ns() - since) / 1e6, false);
+        int r = row_print(name, finding->answer, finding->detail, (double)(clock_ns() - since) / 1e6);
 
         if (r < 0)
                 fprintf(stderr, "reductions: writing the row of %s: %s\n", name, strerror(-r));
@@ -203,7 +199,7 @@ static int run_main(struct run *run) {
 
         run->begin = clock_ns();
         setenv("CUDA_CACHE_DISABLE", "1", 1); /* compiled kernels are not left on the user's disk */
-        r = device_open(&run->device, run->library);
+        r = device_open(&run->device);
         if (r == -ENODEV) {
                 fprintf(stderr, "reductions: no GPU here: %s\n", run->device.failed);
                 return STATUS_NO_GPU;
@@ -240,8 +236,6 @@ static bool run_set(struct run *run, int option) {
                 run->only[run->n_only++] = optarg;
                 return true;
         case 'm': run->small = true; return true;
-        case 'f': run->out = optarg; return true;
-        case 'c': run->library = optarg; return true;
         case 'l': run->list = true; return true;
         case 'p': run->present = true; return true;
         default: return false; /* getopt_long() has said it */
@@ -255,9 +249,9 @@ static int run_list(const struct run *run) {
         return 0;
 }
 
-static int run_present(const struct run *run) {
+static int run_present(void) {
         char error[320];
-        int r = device_present(run->library, error, sizeof error);
+        int r = device_present(error, sizeof error);
 
         if (r < 0)
                 fprintf(stderr, "reductions: no GPU that works: %s\n", error);
@@ -269,15 +263,13 @@ int main(int argc, char **argv) {
                 { "seconds", required_argument, NULL, 's' },
                 { "only", required_argument, NULL, 'o' },
                 { "small", no_argument, NULL, 'm' },
-                { "out", required_argument, NULL, 'f' },
-                { "libcuda", required_argument, NULL, 'c' },
                 { "list", no_argument, NULL, 'l' },
                 { "help", no_argument, NULL, 'h' },
                 { "present", no_argument, NULL, 'p' },
                 { NULL, 0, NULL, 0 },
         };
         static struct run run = { .seconds = 240 };
-        int option, status;
+        int option;
 
         while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
                 if (option == 'h')
@@ -290,17 +282,10 @@ int main(int argc, char **argv) {
                 return STATUS_USAGE;
         }
         if (run.present)
-                return run_present(&run);
+                return run_present();
         run_add_bits(&run);
         run_add_speed(&run);
         if (run.list)
                 return run_list(&run);
-        status = rows_open(&run.rows, run.out);
-        if (status < 0) {
-                fprintf(stderr, "reductions: --out %s: %s\n", run.out, strerror(-status));
-                return STATUS_USAGE;
-        }
-        status = run_main(&run);
-        rows_close(&run.rows);
-        return status;
+        return run_main(&run);
 }

@@ -35,9 +35,7 @@ def section(rows):
         raise Refused("the rows do not say of which card they are: part reductions is missing, or has failed")
     if FAKE.search(card["answer"] + card["detail"]):
         raise Refused(f"the card is '{card['answer']}'")
-    machine = find(rows, "probe", "machine")
-    driver = re.search(r"Module\S*\s+(?:for \S+\s+)?(\d+\.[\d.]+)", begin["detail"]) or \
-        re.search(r"driver (\d+\.[\d.]+)", machine["detail"] if machine else "")
+    driver = re.search(r"Module\S*\s+(?:for \S+\s+)?(\d+\.[\d.]+)", begin["detail"])
     cuda = re.search(r"CUDA \d+\.\d+", card["detail"])
     mps = re.search(r"MPS (yes|no)", card["detail"])
     if cuda is None or mps is None:

@@ -6,7 +6,6 @@
 #include "row.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,56 +44,21 @@ static void line_put_string(struct line *line, const char *text) {
         line_put(line, "\"");
 }
 
-static int rows_write(int fd, const char *text, size_t length) {
-        while (length > 0) {
-                ssize_t n = write(fd, text, length);
+static int line_write(const struct line *line) {
+        for (size_t at = 0; at < line->used;) {
+                ssize_t n = write(STDOUT_FILENO, line->text + at, line->used - at);
 
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n < 0)
+                if (n < 0 && errno != EINTR)
                         return -errno;
-                text += n;
-                length -= (size_t)n;
+                at += n > 0 ? (size_t)n : 0;
         }
         return 0;
 }
 
-int rows_open(struct rows *rows, const char *path) {
-        rows->out = -1;
-        rows->user_kernel = false;
-        if (path == NULL)
-                return 0;
-        rows->out = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-        return rows->out < 0 ? -errno : 0;
-}
-
-void rows_close(struct rows *rows) {
-        if (rows->out >= 0)
-                close(rows->out);
-        rows->out = -1;
-}
-
-static bool is_failure(const char *answer) {
-        static const char *const failures[] = { "no", "error", "hang", "crash" };
-
-        for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
-                if (strcmp(answer, failures[i]) == 0)
-                        return true;
-        return strncmp(answer, "only ", 5) == 0; /* from or to root */
-}
-
-int rows_print(struct rows *rows, const char *fact, const char *answer, const char *detail, double ms,
-               bool kernel) {
+int row_print(const char *fact, const char *answer, const char *detail, double ms) {
         struct line line = { .used = 0 };
-        char marked[4096], number[32];
-        int r, r_out = 0;
+        char number[32];
 
-        if (rows->user_kernel && strcmp(answer, "skipped") != 0 && (kernel || is_failure(answer))) {
-                snprintf(marked, sizeof marked,
-                         "%s, but a user-space kernel answered, so this decides nothing: %s", answer, detail);
-                answer = "undecided";
-                detail = marked;
-        }
         line_put(&line, "{\"fact\": ");
         line_put_string(&line, fact);
         line_put(&line, ", \"answer\": ");
@@ -103,10 +67,5 @@ int rows_print(struct rows *rows, const char *fact, const char *answer, const ch
         line_put_string(&line, detail);
         snprintf(number, sizeof number, ", \"ms\": %.1f}\n", ms);
         line_put(&line, number);
-        if (rows->out >= 0) {
-                r_out = rows_write(rows->out, line.text, line.used);
-                fsync(rows->out);
-        }
-        r = rows_write(STDOUT_FILENO, line.text, line.used);
-        return r < 0 ? r : r_out;
+        return line_write(&line);
 }

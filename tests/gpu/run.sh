@@ -302,7 +302,6 @@ part_torch() {
 # NCCL in one process, and between two daemons on the one GPU. Each question has its share of the part's time.
 NCCL_QUESTIONS='
 version 2 nccl version
-one-rank 3 nccl one rank
 one-gpu 5 cluster one gpu
 member-killed 4 cluster member killed
 daemon-killed 5 cluster daemon killed
@@ -345,7 +344,7 @@ nccl_ask() {
         question=$1 limit=$2 fact=$3
         set -- ${GPU_NCCL:+--nccl "$GPU_NCCL"} "$question"
         case $question in
-        version | one-rank) set -- "$GRADSYNC_BUILD/tests/gpu/inprocess" "$@" ;;
+        version) set -- "$GRADSYNC_BUILD/tests/gpu/inprocess" "$@" ;;
         *) set -- "$(python_for_cluster)" "$root/tests/gpu/cluster_rows.py" ${fake:+--small} "$@" ;;
         esac
         if [ -z "$1" ]; then
@@ -398,7 +397,7 @@ python_for_cluster() {
 }
 
 # Questions of the probe that end no process in the middle of its work, and leave no GPU in a fault.
-SAFE='library.* mps.* driver.* vmm.[!t]* ipc.[!ne]* wait.* speed.* slices.*'
+SAFE='mps.* driver.* vmm.[!t]* ipc.[!ne]* wait.* slices.*'
 RISKY='kill.* nccl.* ipc.neighbour ipc.exporter_frees_first vmm.touch_beyond fault.*'
 
 # ask_probe SECONDS OF-ALL PATTERN...: the probe shares out its time among all its questions; those asked here
@@ -411,6 +410,7 @@ ask_probe() {
                 set -- "$@" --only "$pattern" --only "hardened:$pattern"
                 shift
         done
+        [ -z "${GPU_NCCL:-}" ] || export LD_LIBRARY_PATH="$(dirname "$GPU_NCCL"):${LD_LIBRARY_PATH:-}"
         limited "$limit" "$GRADSYNC_BUILD/tests/gpu/probe" --seconds "$seconds" "$@"
 }
 
@@ -504,7 +504,7 @@ fake_machine() {
         export FAKE_GPU="$scratch/gpu"
         export FAKE_GPU_KERNELS="${FAKE_GPU_KERNELS:-$fakes/fake-kernels.so:$fakes/fake-mlp-kernels.so}"
         export LD_LIBRARY_PATH="$fakes/gpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-        export GPU_NCCL="${GPU_NCCL:-$fakes/nccl/libnccl.so.2}" FAKE_NCCL_NOTICE=1
+        export GPU_NCCL="${GPU_NCCL:-$fakes/nccl/libnccl.so.2}"
 }
 
 find_build() {

@@ -7,13 +7,13 @@
 #include "step.h"
 
 #include "clock.h"
-#include "spawn.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -125,56 +125,26 @@ static void step_conclude(struct step_result *result, struct board *board, bool 
         }
 }
 
-static pid_t step_spawn(const struct options *options, const char *name, bool hardened, struct board *board,
-                        int board_fd) {
-        struct spawn spawn = {
-                .role = name,
-                .board = board,
-                .board_fd = board_fd,
-                .channel = -1,
-                .own_group = true,
-                .hardened = hardened,
-        };
-
-        return spawn_role(options, &spawn);
-}
-
-void step_run(const struct options *options, const char *name, bool hardened, double seconds,
+void step_run(struct actor *actor, actor_run *run, unsigned flags, double seconds,
               struct step_result *result) {
         int64_t begin = clock_ns();
         siginfo_t end = { 0 };
-        struct board *board;
-        int board_fd = -1;
         pid_t pid = -ENOMEM;
 
         *result = (struct step_result){ .answer = "error" };
-        board = board_new(&board_fd);
-        if (board != NULL)
-                pid = step_spawn(options, name, hardened, board, board_fd);
+        actor->board = board_new();
+        if (actor->board != NULL)
+                pid = actor_start(actor, run, flags);
         if (pid < 0) {
                 step_add(result, "starting its process: %s", strerror(-pid));
         } else {
-                bool ended = step_await_end(pid, board, begin + (int64_t)(seconds * 1e9), &end);
+                bool ended = step_await_end(pid, actor->board, begin + (int64_t)(seconds * 1e9), &end);
 
-                step_conclude(result, board, ended, &end, seconds);
+                step_conclude(result, actor->board, ended, &end, seconds);
                 if (step_end_group(pid) > 0)
                         step_add(result, "a process of it cannot be killed (group %d)", (int)pid);
         }
-        if (board_fd >= 0)
-                close(board_fd);
-        board_free(board);
+        if (actor->board != NULL)
+                munmap(actor->board, sizeof *actor->board);
         result->ms = (double)(clock_ns() - begin) / 1e6;
-}
-
-pid_t step_start(const struct options *options, const char *name) {
-        int board_fd;
-        struct board *board = board_new(&board_fd); /* is the role's for as long as it stays */
-        pid_t pid;
-
-        if (board == NULL)
-                return -errno;
-        pid = step_spawn(options, name, false, board, board_fd);
-        board_free(board);
-        close(board_fd);
-        return pid;
 }

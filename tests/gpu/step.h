@@ -4,8 +4,7 @@
  */
 #pragma once
 
-#include "board.h"
-#include "options.h"
+#include "actor.h"
 
 enum { STEP_DETAIL = BOARD_DETAIL + 1024 };
 
@@ -18,9 +17,6 @@ struct step_result {
 /* Prepares the calling process for steps: orphans of a fact become its children. Call once. */
 void step_init(void);
 
-/* Runs the role `name` for at most `seconds`. */
-void step_run(const struct options *options, const char *name, bool hardened, double seconds,
+/* Runs a fact for at most `seconds`. `flags` are those of actor_start(). */
+void step_run(struct actor *actor, actor_run *run, unsigned flags, double seconds,
               struct step_result *result);
-
-/* Starts a role that stays until the end of the probe. Returns its pid or a negative errno. */
-pid_t step_start(const struct options *options, const char *name);

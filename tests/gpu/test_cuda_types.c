@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proto/cuda.h against the toolkit's headers: that this file compiles is the test. Types are compared by
- * giving ours the toolkit's names and comparing what comes out.
+ * proto/cuda.h, and what the probe has beside it, against the toolkit's headers: that this file compiles is
+ * the test. Types are compared by giving ours the toolkit's names and comparing what comes out.
  */
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <stddef.h>
 
-#include "proto/cuda.h"
+#include "driver.h"
 
 #define SAME_LAYOUT(ours, theirs) _Static_assert(sizeof(ours) == sizeof(theirs), "size of " #ours)
 #define SAME_PLACE(ours, member, theirs, other)                                                              \
@@ -85,6 +85,9 @@ SAME(CUDA_HANDLE_FD, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 SAME(CUDA_ACCESS_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 SAME(CUDA_COMPUTE_EXCLUSIVE_PROCESS, CU_COMPUTEMODE_EXCLUSIVE_PROCESS);
 SAME(CUDA_COMPUTE_PROHIBITED, CU_COMPUTEMODE_PROHIBITED);
+SAME(DRIVER_REGISTER_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE);
+SAME(DRIVER_REGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_DEVICEMAP);
+SAME(DRIVER_WAIT_VALUE_GEQ, CU_STREAM_WAIT_VALUE_GEQ);
 
 #define cuda_result CUresult
 #define cuda_device CUdevice
@@ -102,6 +105,7 @@ SAME(CUDA_COMPUTE_PROHIBITED, CU_COMPUTEMODE_PROHIBITED);
 #define SAME_CALL(member, name, version, arguments)                                                          \
         _Static_assert(__builtin_types_compatible_p(PFN_##name##_v##version, CUresult(*) arguments), #name);
 CUDA_CALLS(SAME_CALL)
+DRIVER_CALLS(SAME_CALL)
 
 int main(void) {
         return 0;

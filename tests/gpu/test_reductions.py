@@ -3,11 +3,10 @@
 wrong kernel is found."""
 import json
 import os
-import subprocess
 
 import pytest
 
-from test_fake import DEADLINE, machine, run  # noqa: F401  pylint: disable=unused-import
+from test_fake import machine, run  # noqa: F401  pylint: disable=unused-import
 
 
 def ask(build, machine, *arguments, **more):
@@ -95,25 +94,11 @@ def test_when_the_time_is_over_questions_are_skipped(build, machine):
     assert {row["answer"] for name, row in facts.items() if "." in name} == {"skipped"} and len(facts) > 40
 
 
-def test_rows_are_kept_as_they_come(build, machine, tmp_path):
-    """In a file, too, even if the process is killed in the middle."""
-    rows = tmp_path / "rows"
-    command = [build / "tests/gpu/reductions", "--small", "--only", "bits.f32.*", "--out", rows]
-    process = subprocess.Popen(command, env=machine.environment(), text=True, stdout=subprocess.PIPE)
-    first = [process.stdout.readline(), process.stdout.readline()]
-    process.kill()
-    process.communicate(timeout=DEADLINE)
-    assert json.loads(first[0])["fact"] == "card"
-    assert rows.read_text().splitlines(keepends=True)[:2] == first
-    machine.wait_until_quiet()
-
-
 @pytest.mark.parametrize("arguments, words", [
     (["--what"], "unrecognized option '--what'"),
     (["word"], "what is 'word'?"),
     (["--seconds", "soon"], "--seconds soon: not a number of seconds"),
     (["--only", "x"] * 17, "--only x: too many patterns"),
-    (["--out", "/nowhere/rows"], "--out /nowhere/rows: No such file"),
 ])
 def test_wrong_arguments(build, arguments, words):
     done = run([build / "tests/gpu/reductions", *arguments], os.environ)

@@ -8,27 +8,27 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static CUmemAllocationProp vmm_properties(struct actor *actor) {
-        return (CUmemAllocationProp){
-                .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = actor->device },
+static struct cuda_properties vmm_properties(struct actor *actor) {
+        return (struct cuda_properties){
+                .type = CUDA_ALLOCATION_PINNED,
+                .handle_types = CUDA_HANDLE_FD,
+                .location = { .type = CUDA_LOCATION_DEVICE, .id = actor->device },
         };
 }
 
 size_t vmm_granularity(struct actor *actor) {
-        CUmemAllocationProp wanted = vmm_properties(actor);
+        struct cuda_properties wanted = vmm_properties(actor);
         size_t granularity = 0;
 
-        CU(actor, cuMemGetAllocationGranularity, &granularity, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+        CU(actor, granularity, &granularity, &wanted, CUDA_GRANULARITY_RECOMMENDED);
         return granularity;
 }
 
 struct vmm vmm_new(struct actor *actor, unsigned granules) {
-        CUmemAllocationProp wanted = vmm_properties(actor);
+        struct cuda_properties wanted = vmm_properties(actor);
         struct vmm vmm = { .size = granules * vmm_granularity(actor) };
 
-        CU(actor, cuMemCreate, &vmm.handle, vmm.size, &wanted, 0);
+        CU(actor, create, &vmm.handle, vmm.size, &wanted, 0);
         vmm_map(actor, &vmm);
         return vmm;
 }
@@ -36,33 +36,31 @@ struct vmm vmm_new(struct actor *actor, unsigned granules) {
 int vmm_export(struct actor *actor, const struct vmm *vmm) {
         int fd = -1;
 
-        CU(actor, cuMemExportToShareableHandle, &fd, vmm->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-           0);
+        CU(actor, export_handle, &fd, vmm->handle, CUDA_HANDLE_FD, 0);
         return fd;
 }
 
-CUresult vmm_import_try(struct actor *actor, struct vmm *vmm, int fd, size_t size) {
+cuda_result vmm_import_try(struct actor *actor, struct vmm *vmm, int fd, size_t size) {
         vmm->size = size;
-        return CU_TRY(actor, cuMemImportFromShareableHandle, &vmm->handle, (void *)(uintptr_t)fd,
-                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        return CU_TRY(actor, import_handle, &vmm->handle, (void *)(uintptr_t)fd, CUDA_HANDLE_FD);
 }
 
 struct vmm vmm_import(struct actor *actor, int fd, size_t size) {
         struct vmm vmm = { 0 };
 
-        driver_check(actor, "cuMemImportFromShareableHandle", vmm_import_try(actor, &vmm, fd, size));
+        driver_check(actor, CALL_import_handle, vmm_import_try(actor, &vmm, fd, size));
         return vmm;
 }
 
 void vmm_map(struct actor *actor, struct vmm *vmm) {
-        CUmemAccessDesc access = {
-                .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = actor->device },
-                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        struct cuda_access access = {
+                .location = { .type = CUDA_LOCATION_DEVICE, .id = actor->device },
+                .flags = CUDA_ACCESS_READ_WRITE,
         };
 
-        CU(actor, cuMemAddressReserve, &vmm->address, vmm->size, 0, 0, 0);
-        CU(actor, cuMemMap, vmm->address, vmm->size, 0, vmm->handle, 0);
-        CU(actor, cuMemSetAccess, vmm->address, vmm->size, &access, 1);
+        CU(actor, reserve, &vmm->address, vmm->size, 0, 0, 0);
+        CU(actor, map, vmm->address, vmm->size, 0, vmm->handle, 0);
+        CU(actor, set_access, vmm->address, vmm->size, &access, 1);
 }
 
 void vmm_send(struct actor *actor, int channel, const struct vmm *vmm, const char *word) {
@@ -96,7 +94,7 @@ struct vmm vmm_receive(struct actor *actor, const char *word) {
         return vmm_open_received(actor, &message, fd);
 }
 
-bool vmm_holds(struct actor *actor, CUstream stream, const struct vmm *vmm, uint32_t word) {
+bool vmm_holds(struct actor *actor, cuda_stream stream, const struct vmm *vmm, uint32_t word) {
         return driver_read32(actor, stream, vmm->address) == word &&
                driver_read32(actor, stream, vmm->address + vmm->size / 2) == word &&
                driver_read32(actor, stream, vmm->address + vmm->size - sizeof word) == word;

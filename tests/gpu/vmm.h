@@ -8,9 +8,9 @@
 #include "actor.h"
 
 struct vmm {
-        CUmemGenericAllocationHandle handle;
-        CUdeviceptr address; /* 0: not mapped */
-        size_t size;         /* bytes */
+        cuda_handle handle;
+        cuda_address address; /* 0: not mapped */
+        size_t size;          /* bytes */
 };
 
 /* The size that allocations and mappings are multiples of. */
@@ -24,7 +24,7 @@ int vmm_export(struct actor *actor, const struct vmm *vmm);
 
 /* The memory of a descriptor whose sender has told the size; vmm_map() maps it for reading and writing. */
 struct vmm vmm_import(struct actor *actor, int fd, size_t size);
-CUresult vmm_import_try(struct actor *actor, struct vmm *vmm, int fd, size_t size);
+cuda_result vmm_import_try(struct actor *actor, struct vmm *vmm, int fd, size_t size);
 void vmm_map(struct actor *actor, struct vmm *vmm);
 
 /* Sends a descriptor of it and its size, as `word`. */
@@ -35,4 +35,4 @@ struct vmm vmm_receive_from(struct actor *actor, struct peer *peer, const char *
 struct vmm vmm_receive(struct actor *actor, const char *word);
 
 /* Whether first, middle and last word of it are `word`. */
-bool vmm_holds(struct actor *actor, CUstream stream, const struct vmm *vmm, uint32_t word);
+bool vmm_holds(struct actor *actor, cuda_stream stream, const struct vmm *vmm, uint32_t word);

@@ -8,7 +8,7 @@ import secrets
 import harness
 from harness import restart, wait_until  # noqa: F401
 from teams import Team
-from trainers import ask, together
+from trainers import connected, say, together
 
 HELPER = "daemon/engine/gloo/gradsync-gloo"
 # A machine that is busy with other tests must not pass for a dead one.
@@ -58,19 +58,7 @@ class Cluster:
 
     def helpers(self, node=None):
         """Processes of Gloo, of all daemons or of that one."""
-        parents = {each.pid for each in ([node] if node else self.nodes)}
-        found = []
-        for entry in pathlib.Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                text = (entry / "stat").read_text()
-            except OSError:
-                continue
-            name, rest = text[text.index("(") + 1:text.rindex(")")], text[text.rindex(")") + 2:].split()
-            if int(rest[1]) in parents and os.path.basename(HELPER).startswith(name):
-                found.append(int(entry.name))
-        return found
+        return [child for each in ([node] if node else self.nodes) for child in harness.children_of(each.pid)]
 
 
 @contextlib.contextmanager
@@ -103,20 +91,7 @@ def members_of(cluster, member, places=None):
 
 def opened(it, member, *places):
     """Members on these daemons, connected."""
-    members = [members_of(it, member, [place])() for place in places]
-    for each in members:
-        ask(each, "open")
-    return members
-
-
-def ended(members, *codes):
-    """The call that each member is in ends with one of these codes. Returns the texts that came with them."""
-    said = []
-    for each in members:
-        code, _, rest = each.line().partition(" ")
-        assert code in codes, (code, rest)
-        said.append(rest)
-    return said
+    return [connected(members_of(it, member, [place])()) for place in places]
 
 
 def team_on(it, member, places=None, world=None, **options):
@@ -128,10 +103,7 @@ def team_on(it, member, places=None, world=None, **options):
 
 def planned(members, *params):
     """They agree on a plan."""
-    for each in members:
-        for param in params or ("a f32 5",):
-            ask(each, f"param {param}")
-    together(members, "plan")
+    together(members, *(f"param {param}" for param in params or ("a f32 5",)), "plan")
     return members
 
 
@@ -139,8 +111,7 @@ def begin(team, members=None):
     """These members, or all, bring what is theirs of a step, and wait for its end."""
     members = team.members if members is None else members
     team.bring(members)
-    for each in members:
-        each.say("finish")
+    say(members, "finish")
     return members
 
 

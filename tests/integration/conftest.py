@@ -7,14 +7,15 @@ import pytest
 
 import gpus
 import harness
-import served
 from clusters import Cluster
+from fake import FakeDaemon
 from fixtures import build, ctl, daemon, machine  # noqa: F401
 from fixtures import nothing_left, peers, processes, program, scratch  # noqa: F401
 from memory_group import MemoryGroup
 from peer import agree, form, small_plan
 from returning import Returning
 from running import Runner
+from served import Served
 from targets import Target
 from teams import GRACE, Team
 
@@ -36,6 +37,12 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture
+def served(daemon):
+    """A daemon with the usual settings."""
+    return daemon()
+
+
+@pytest.fixture
 def member(build, processes):
     """member(daemon, *arguments, env={}, uid=None) -> harness.Member: the test's own trainer, driven line by
     line."""
@@ -46,6 +53,22 @@ def member(build, processes):
         return made
 
     return start
+
+
+@pytest.fixture
+def gpu(machine, monkeypatch, request):
+    """gpu(device="cuda:0", **options) -> a daemon that serves a GPU. Members that are started keep their
+    gradients there."""
+    daemon = request.getfixturevalue("daemon")  # after the machine
+    monkeypatch.setenv("MEMBER_CUDA", "1")
+    return lambda device="cuda:0", **options: daemon(device=device, **options)
+
+
+@pytest.fixture
+def fake(scratch, peers):
+    """fake(name="socket", kind=FakeDaemon, **options) -> a daemon that the test plays, closed when the test
+    ends."""
+    return lambda name="socket", kind=FakeDaemon, **options: peers(kind(scratch / name, **options))
 
 
 @pytest.fixture
@@ -72,7 +95,7 @@ def group():
 
 @pytest.fixture
 def serve(daemon, peers):
-    """serve(*flags, **options) -> a served.Served: a daemon with a healthy job on it, watched for what others
+    """serve(*flags, **options) -> a Served: a daemon with a healthy job on it, watched for what others
     cost it.
 
     When the test ends, whatever else it opened is closed, the healthy job must still commit steps, and the
@@ -81,12 +104,18 @@ def serve(daemon, peers):
     made = []
 
     def start(*flags, **options):
-        made.append(served.Served(daemon(*flags, **options), peers))
+        made.append(Served(daemon(*flags, **options), peers))
         return made[-1]
 
     yield start
     for each in made:
         each.verify()
+
+
+@pytest.fixture
+def watched(serve):
+    """serve() with the usual settings."""
+    return serve()
 
 
 @pytest.fixture
@@ -100,6 +129,12 @@ def team(member, daemon, build):
             return made
         return Team(one, served, **options)
     return start
+
+
+@pytest.fixture
+def trio(team):
+    """A team of three whose lost members have time to be replaced."""
+    return team()
 
 
 @pytest.fixture

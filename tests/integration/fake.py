@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon that says what a test wants: other versions, hostile names, states that are hard to bring about, or nothing."""
+import contextlib
 import socket
 import threading
 
@@ -19,11 +20,14 @@ class FakeDaemon:
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self.listener.bind(self.path)
         self.listener.listen(8)
+        self.ends = [self.listener]     # and the client that it talks with
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
 
     def close(self):
-        self.listener.shutdown(socket.SHUT_RDWR)
+        for end in self.ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
         self.thread.join()
         self.listener.close()
 
@@ -33,6 +37,7 @@ class FakeDaemon:
                 client, _ = self.listener.accept()
             except OSError:
                 return
+            self.ends[1:] = [client]
             with client:
                 try:
                     self._talk(client)

@@ -474,6 +474,15 @@ def process_state(pid):
     return text[text.rindex(")") + 2]
 
 
+def children_of(pid):
+    """The processes that the first thread of a process has begun, and that have not been waited for."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [int(word) for word in text.split()]
+
+
 def anonymous_of(pid):
     """Bytes of anonymous memory of a process, by its page tables: RssAnon in /proc/PID/status is a sum of counters of which many a
     kernel leaves out what the CPUs, or the threads, have not handed in yet, and that may be megabytes."""

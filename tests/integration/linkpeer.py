@@ -13,7 +13,7 @@ link = generate("daemon/link", "link")
 post = generate("daemon/rendezvous/wire", "post")
 
 HELLO, PING, LINK_REFUSED = 1, 2, 4
-ARRIVAL, PLACE, ATTACH, DETACH, ORDER, REPORT, REFUSED, TABLE = range(64, 72)
+ARRIVAL, PLACE, ATTACH, DETACH, ORDER, REPORT, REFUSED, TABLE, LETTER = range(64, 73)
 NODE_ROLE, COORDINATOR = 1, 2
 NODE = bytes(range(100, 116))
 HELLO_MOST, PAYLOAD_MOST = 1024, 96 << 10

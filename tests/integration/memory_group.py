@@ -41,11 +41,6 @@ class MemoryGroup:
         """The group may have so many bytes more than now; a process that needs more is killed."""
         self.most.write_text(str(self.used() + more))
 
-    def shared(self):
-        """Bytes of shared memory charged to this group (v1 counts it as cache)."""
-        found = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
-        return int(found["shmem"])
-
     def close(self):
         if self.path:
             wait_until(self._removed, "an empty group")

@@ -578,6 +578,28 @@ class Crew:
                     assert set(values) == {expected}, (peer.rank, param, set(values))
             self.committed += 1
 
+    def open(self, rank=0, bucket=0, ordinal=0):
+        """One member brings its part of a bucket, and the daemon has read that."""
+        self.peers[rank].ready(self.plans[ordinal][rank], bucket)
+        self.peers[rank].status()
+
+    def call(self, kind, **fields):
+        """All call an operation. Returns what answered() waits for."""
+        return [(peer, peer.operation(kind, **fields)) for peer in self.peers]
+
+    @staticmethod
+    def answered(calls):
+        """The operation ends well for all."""
+        for peer, request in calls:
+            peer.expect("OPERATION_DONE", request)
+
+    def operate(self, kind, **fields):
+        self.answered(self.call(kind, **fields))
+
+    def silent(self):
+        """None of them is told anything."""
+        assert all(peer.silent() == [] for peer in self.peers)
+
     def commits(self, ordinal=0):
         """The open step of a plan ends well for all."""
         for peer, plan in zip(self.peers, self.plans[ordinal]):

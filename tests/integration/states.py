@@ -103,6 +103,12 @@ class Actor(Peer):
             self.gone = True
         return [frame for frame in self.answers if frame.request != probe]
 
+    def awaits(self, request, kind):
+        """The daemon has read this request, and answers it when others have come so far."""
+        self.asked[request] = kind
+        self.status()
+        return request
+
     def settle_asked(self, request):
         """Drops what is silent when it is right."""
         if request in self.asked and ANSWERS[self.asked[request]] is None:
@@ -159,6 +165,12 @@ class Scene:
 
     def agree(self, team, **options):
         return agree(team, [small_plan(2, **options) for _ in team])
+
+    def team(self):
+        """Such members, with a plan."""
+        team = self.pair()
+        self.agree(team)
+        return team
 
     def control(self, verb, **fields):
         watcher = self.add()
@@ -324,9 +336,7 @@ def described(scene):
 def mapped_alone(scene):
     team = scene.pair()
     plans = [small_plan(2) for _ in team]
-    request = team[0].plan_arena(plans[0], team[0].plan_send(plans[0]))
-    team[0].asked[request] = "PLAN_MAPPED"
-    team[0].status()
+    request = team[0].awaits(team[0].plan_arena(plans[0], team[0].plan_send(plans[0])), "PLAN_MAPPED")
 
     def goes_on():
         team[1].expect("PLAN_AGREED", team[1].plan_arena(plans[1], team[1].plan_send(plans[1])))
@@ -336,21 +346,18 @@ def mapped_alone(scene):
 
 
 def agreed(scene):
-    team = scene.pair()
-    scene.agree(team)
+    team = scene.team()
     return lambda: finish(scene, team, team, [0])
 
 
 def own_in(scene):
-    team = scene.pair()
-    scene.agree(team)
+    team = scene.team()
     scene.bring(team[:1])
     return lambda: finish(scene, team[1:], team, [0])
 
 
 def own_not_in(scene):
-    team = scene.pair()
-    scene.agree(team)
+    team = scene.team()
     scene.bring(team[1:])
     return lambda: finish(scene, team[:1], team, [0])
 
@@ -369,9 +376,7 @@ def registered(scene):
 def in_operation(scene):
     team = scene.pair()
     team[0].staging().close()
-    request = team[0].operation("BARRIER")
-    team[0].asked[request] = "OPERATION"
-    team[0].status()
+    request = team[0].awaits(team[0].operation("BARRIER"), "OPERATION")
 
     def goes_on():
         team[1].expect("OPERATION_DONE", team[1].operation("BARRIER"))
@@ -397,9 +402,7 @@ def survivor(scene):
 def successor(scene):
     team = replacing(scene, 3)
     actor = scene.add()
-    request = scene.join(actor, 3)
-    actor.asked[request] = "JOIN"
-    actor.status()
+    actor.awaits(scene.join(actor, 3), "JOIN")
     scene.become(actor, team[0])
 
 
@@ -428,8 +431,7 @@ def evicted(scene):
 
 
 def lost(scene):
-    team = scene.pair()
-    scene.agree(team)
+    team = scene.team()
     scene.bring(team[:1])
     team[1].close()
     team[0].expect("LOST")
@@ -440,21 +442,18 @@ def left(scene):
 
 
 def left_by_the_other(scene):
-    team = scene.pair()
-    scene.agree(team)
+    team = scene.team()
     team[1].leave()
     team[0].expect("LOST")
 
 
 def dropped_by_the_other(scene):
-    team = scene.pair()
-    scene.agree(team)
+    team = scene.team()
     team[1].ask("PLAN_DROP", "PLAN_DROPPED", job=team[1].job, plan=0)
 
 
 def paused(scene):
-    team = scene.pair()
-    scene.agree(team)
+    team = scene.team()
     scene.control("PAUSE", job=scene.name)
 
     def goes_on():
@@ -464,8 +463,7 @@ def paused(scene):
 
 
 def paused_with_all(scene):
-    team = scene.pair()
-    scene.agree(team)
+    team = scene.team()
     scene.control("PAUSE", job=scene.name)
     for bucket in range(2):
         scene.bring(team, bucket)
@@ -478,8 +476,7 @@ def paused_with_all(scene):
 
 
 def draining(scene):
-    team = scene.pair()
-    scene.agree(team)
+    team = scene.team()
     scene.control("DRAIN")
     scene.bring(team[:1])
 
@@ -527,18 +524,14 @@ def new_in_the_old_job(scene):
     scene.take_former()
     back = scene.rejoin(scene.add(), 0)
     actor = scene.add()
-    request = scene.join(actor)
-    actor.asked[request] = "JOIN"
-    actor.status()
+    actor.awaits(scene.join(actor), "JOIN")
     scene.become(actor, back)
 
 
 def came_before_the_old_job(scene):
     scene.take_former()
     actor = scene.add()
-    request = scene.join(actor)
-    actor.asked[request] = "JOIN"
-    actor.status()
+    actor.awaits(scene.join(actor), "JOIN")
     scene.become(actor, scene.rejoin(scene.add(), 0))
 
 

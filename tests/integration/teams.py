@@ -4,7 +4,7 @@ import json
 import subprocess
 
 import harness
-from trainers import ask, fields, together
+from trainers import OK, ask, connected, ended, fields, say, together
 
 GRACE = {"rejoin_grace": "60s"}
 SHORT = {"rejoin_grace": "50ms"}
@@ -25,8 +25,7 @@ class Team:
         self.members = [self.fresh() for _ in range(come or world)]
         for rank, each in enumerate(self.members):
             each.say(self.join_line(rank))
-        for each in self.members:
-            assert each.line().startswith("OK ")
+        ended(self.members, OK)
         self.members.sort(key=lambda each: int(fields(ask(each, "place"))["rank"]))
         for each in self.members:
             self.register(each)
@@ -40,14 +39,11 @@ class Team:
         return f"join {self.options} last_call={self.last_call}" + (f" rank={rank}" if self.ranks else "")
 
     def fresh(self):
-        made = self.start(self.served)
-        ask(made, f"open {self.open_options}")
-        return made
+        return connected(self.start(self.served), options=self.open_options)
 
     @staticmethod
     def register(each):
-        for param in PARAMS:
-            ask(each, f"param {param}")
+        together([each], *(f"param {param}" for param in PARAMS))
 
     def kill(self, rank):
         victim = self.members[rank]
@@ -57,15 +53,25 @@ class Team:
     def survivors(self):
         return [each for each in self.members if each.process.poll() is None]
 
-    def replace(self, rank, value=99):
-        """A new process in this place, up to its plan."""
+    def lose(self, rank):
+        """The member dies in a step that the others are in. Returns it, and these."""
+        stay = [each for each in self.members if each is not self.members[rank]]
+        self.bring(stay)
+        say(stay, "finish")
+        return self.kill(rank), stay
+
+    def enter(self, made, rank):
+        """It has this place: from now on it is a member like the others, up to its plan."""
+        self.register(made)
+        together([made], "plan", f"state {self.state} 99")
+        self.members[rank] = made
+
+    def replace(self, rank):
+        """A new process in this place."""
         made = self.fresh()
         answer = fields(ask(made, self.join_line(rank)))
         assert int(answer["rank"]) == rank, answer
-        self.register(made)
-        ask(made, "plan")
-        ask(made, f"state {self.state} {value}")
-        self.members[rank] = made
+        self.enter(made, rank)
         return made
 
     def bring(self, members=None):
@@ -77,8 +83,7 @@ class Team:
     def step(self):
         self.bring()
         rests = together(self.members, "finish")
-        for each in self.members:
-            assert ask(each, f"check {(len(self.members) + 1) / 2}") == "right"
+        assert set(together(self.members, f"check {(len(self.members) + 1) / 2}")) == {"right"}
         return [int(fields(rest)["step"]) for rest in rests]
 
     def status(self):
@@ -91,19 +96,15 @@ class Team:
 
 def takes_state(new, others, step):
     """The new member gets the others' state, which is rank 0's of that step."""
-    for each in others:
-        each.say(f"sync {step}")
+    say(others, f"sync {step}")
     state = f"step={step} value=1 strange=0"
     assert ask(new, "sync 0") == state
-    for each in others:
-        assert each.line() == f"OK {state}"
+    assert set(ended(others, OK)) == {state}
 
 
 def void_behind(members, rank, pid):
     """The members' finish() names the member that was lost, and says that a new one needs a state."""
-    for each in members:
-        name, _, rest = each.line().partition(" ")
-        assert name == "VOID_BEHIND", (name, rest)
+    for rest in ended(members, "VOID_BEHIND"):
         said = fields(rest)
         assert (int(said["lost_rank"]), int(said["lost_pid"])) == (rank, pid), rest
         assert "gradsync_sync_state" in rest
@@ -114,8 +115,7 @@ class Training:
 
     def __init__(self, it, members, stop, collect=False):
         self.it, self.members, self.stop, self.seen = it, members, stop, 0
-        for each in members:
-            each.say(f"train until={stop}{' collect=1' if collect else ''}")
+        say(members, f"train until={stop}{' collect=1' if collect else ''}")
 
     def step_of(self, node):
         found = node.job("team") or node.job("job")
@@ -142,26 +142,20 @@ class Training:
 
 
 def other_plan(members, slot, name):
-    for each in members:
-        ask(each, f"slot {slot}")
-        ask(each, f"param {name} f32 50")
-    together(members, "plan")
+    together(members, f"slot {slot}", f"param {name} f32 50", "plan")
 
 
 def leave_plans(members):
     """Makes five plans and frees two: the first is left, and "left" and "late", in the slots 2 and 1."""
     def free(slot):
-        for each in members:
-            ask(each, f"slot {slot}")
-        together(members, "plan_free")
+        together(members, f"slot {slot}", "plan_free")
     other_plan(members, 1, "freed")
     other_plan(members, 2, "left")
     free(1)
     other_plan(members, 1, "late")
     other_plan(members, 3, "last")
     free(3)
-    for each in members:
-        ask(each, "slot 0")
+    together(members, "slot 0")
 
 
 def take_plans(new, members):

@@ -12,7 +12,7 @@ import harness
 import wire
 from fake import FakeDaemon
 from harness import restart, wait_until
-from trainers import ask, fields, join, together
+from trainers import ask, connected, fields, join, script, together
 
 
 def address_space(pid):
@@ -37,11 +37,9 @@ def back(served, members, world=1):
 
 
 @pytest.fixture
-def alone(daemon, member):
+def alone(served, member):
     """The daemon, and a member with a loop of its own that is all of its job."""
-    served = daemon()
-    made = member(served)
-    ask(made, "open nonblocking=1")
+    made = connected(member(served), options="nonblocking=1")
     ask(made, "poll join name=job world=1")
     return served, made
 
@@ -70,13 +68,8 @@ def test_registered_memory_is_told_of(alone, orderly):
     ask(made, "register 1 65536", "STATE")      # another file, though the first one's call has not returned
     restart(served, orderly)
     back(served, [made])
-    ask(made, "poll register 0 65536")
-    ask(made, "poll register 1 65536")
-    ask(made, "param_at 0 0 first f32 100")
-    ask(made, "poll plan")
-    ask(made, "fill 3")
-    ask(made, "ready")
-    ask(made, "poll finish")
+    script(made, "poll register 0 65536", "poll register 1 65536", "param_at 0 0 first f32 100", "poll plan",
+           "fill 3", "ready", "poll finish")
     assert ask(made, "check 3") == "right"
     assert ask(made, "unregister 0", "STATE")
     ask(made, "poll unregister 1")
@@ -98,11 +91,9 @@ def test_who_has_left_does_not_come_back(alone, orderly):
     served, made = alone
     answered(served, made, "leave")
     restart(served, orderly)
-    ask(made, "job 1")
-    ask(made, "poll join name=other world=1")
+    script(made, "job 1", "poll join name=other world=1")
     assert served.job("job") is None
-    ask(made, "job 0")
-    ask(made, "leave")
+    script(made, "job 0", "leave")
 
 
 @ENDS
@@ -121,10 +112,7 @@ def test_a_plan_whose_end_was_not_said(alone):
     served, made = alone
     for i in range(3000):
         ask(made, f"param p{i} f32 16")
-    ask(made, "poll plan first=64 bucket=64")
-    ask(made, "slot 1")
-    ask(made, "param other f32 16")
-    ask(made, "poll plan")
+    script(made, "poll plan first=64 bucket=64", "slot 1", "param other f32 16", "poll plan")
     with served.at_once():
         ask(made, "slot 0")
         ask(made, "ready")              # more than the socket holds
@@ -186,13 +174,11 @@ class Ending(Forming):
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_refused_for_a_loss(program, scratch, at_once):
+def test_refused_for_a_loss(program, fake, at_once):
     """The call returns when the loss is known, also if that has come with the answer. Each call after it says
     the same of its own knowledge."""
-    ending = Ending(scratch / "ending")
-    each = program(harness.MEMBER, socket=ending.path)
-    ask(each, "open")
-    ask(each, "join name=ending world=2 rank=0")
+    ending = fake(kind=Ending)
+    each = connected(program(harness.MEMBER, socket=ending.path), "name=ending world=2 rank=0")
     each.say("barrier")
     wait_until(lambda: ending.operations == 1, "the operation")
     if at_once:
@@ -205,35 +191,27 @@ def test_refused_for_a_loss(program, scratch, at_once):
     for line in lines:
         assert line.startswith("MEMBER_LOST ") and "rank 1 (pid 77)" in line and "it exited" in line, lines
     assert ending.operations == 1
-    each.kill()
-    ending.close()
 
 
 @pytest.mark.parametrize("code", ["MEMBER_LOST", "VOID_RETRY"])
-def test_the_daemon_goes_before_the_loss_is_told(program, scratch, code):
+def test_the_daemon_goes_before_the_loss_is_told(program, fake, code):
     """No daemon tells the outcome: the call returns all the same, and gives up no sooner than the
     connection."""
-    ending = Ending(scratch / "ending", code, goes=True)
+    ending = fake(kind=Ending, code=code, goes=True)
     ending.may_answer.set()
-    each = program(harness.MEMBER, socket=ending.path)
-    ask(each, "open reconnect=-1")
+    each = connected(program(harness.MEMBER, socket=ending.path), options="reconnect=-1")
     ask(each, "join name=ending world=2 rank=0")
     for _ in range(2):
         assert "closed the connection" in ask(each, "barrier", "DAEMON_LOST")
-    each.kill()
-    ending.close()
 
 
 def test_the_daemon_goes_while_a_place_is_kept(daemon, member):
     """The step is void, as it was before. No daemon tells what follows."""
     served = daemon(settings={"rejoin_grace": "60s"})
     members = [member(served) for _ in range(2)]
-    for each in members:
-        ask(each, "open reconnect=-1")
+    together(members, "open reconnect=-1")
     join(members)
-    for each in members:
-        ask(each, "param first f32 100")
-    together(members, "plan")
+    together(members, "param first f32 100", "plan")
     ask(members[0], "ready")
     members[1].kill()
     wait_until(lambda: served.job("job")["state"] == "replacing", "the loss to be seen")
@@ -247,8 +225,7 @@ def test_the_daemon_goes_while_a_place_is_kept(daemon, member):
 def test_staging_memory_that_could_not_be_mapped(daemon, member):
     """The daemon has given it, and gives it once."""
     served = daemon(settings={"staging_bytes": "64M"})
-    made = member(served)
-    ask(made, "open reconnect=-1")
+    made = connected(member(served), options="reconnect=-1")
     join([made])
     was = resource.prlimit(made.pid, resource.RLIMIT_AS)
     resource.prlimit(made.pid, resource.RLIMIT_AS, (address_space(made.pid) + (32 << 20), was[1]))
@@ -269,17 +246,14 @@ class Refusing(Forming):
         return False
 
 
-def test_the_daemon_that_follows_refuses(program, scratch):
+def test_the_daemon_that_follows_refuses(program, fake):
     """The text does not say that no daemon has answered, where one did."""
-    refusing = Refusing(scratch / "refusing")
-    each = program(harness.MEMBER, socket=refusing.path)
-    ask(each, "open reconnect=1500")
+    refusing = fake(kind=Refusing)
+    each = connected(program(harness.MEMBER, socket=refusing.path), options="reconnect=1500")
     ask(each, "join name=job world=2 rank=0")
     for _ in range(2):
         text = ask(each, "barrier", "DAEMON_LOST")
         assert "uid 7 has too many connections" in text and "no other one has answered" not in text, text
-    each.kill()
-    refusing.close()
 
 
 class Following(Forming):
@@ -303,15 +277,11 @@ class Following(Forming):
         return True
 
 
-def test_what_was_refused_for_a_loss_is_not_counted(program, scratch):
+def test_what_was_refused_for_a_loss_is_not_counted(program, fake):
     """It did not begin, and others that come back call it again."""
-    following = Following(scratch / "following")
-    each = program(harness.MEMBER, socket=following.path)
-    ask(each, "open")
-    ask(each, "join name=job world=2 rank=0")
+    following = fake(kind=Following)
+    each = connected(program(harness.MEMBER, socket=following.path), "name=job world=2 rank=0")
     ask(each, "barrier", "VOID_RETRY")
     for _ in range(2):
         ask(each, "barrier")
     assert following.sequences == [0, 0, 1]
-    each.kill()
-    following.close()

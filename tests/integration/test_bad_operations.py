@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations outside steps that cannot be. Those that members disagree on are in test_collectives.py."""
-import struct
 
 import pytest
 
@@ -18,13 +17,6 @@ def staged(served, world=2, name="operating"):
     crew = served.crew(name, world, plan=None)
     crew.memory = [served.adopt(peer.staging()) for peer in crew.peers]
     return crew
-
-
-def barrier(crew):
-    """The crew can still do something together."""
-    requests = [peer.operation("BARRIER") for peer in crew.peers]
-    for peer, request in zip(crew.peers, requests):
-        peer.expect("OPERATION_DONE", request)
 
 
 def whole(**changes):
@@ -64,20 +56,4 @@ def test_odd_operation(serve, what):
     request = peer.send("OPERATION", kind=wire.pb.OperationKind.Value(kind), **{**right, **fields})
     answer = peer.refusal(request)
     assert answer.code == code and answer.text, answer
-    barrier(crew)
-
-
-def test_operations_beside_steps(serve):
-    """An open step and an operation do not wait for each other."""
-    served = serve()
-    crew = served.crew("both", 2)
-    memory = [served.adopt(peer.staging()) for peer in crew.peers]
-    crew.peers[0].ready(crew.plans[0][0], 0)
-    for number, each in enumerate(memory):
-        each.map[:16] = struct.pack("<4f", *[number + 1.0] * 4)
-    requests = [peer.operation("ALLREDUCE", **whole(bytes=16)) for peer in crew.peers]
-    for peer, request in zip(crew.peers, requests):
-        peer.expect("OPERATION_DONE", request)
-    assert all(struct.unpack("<4f", each.map[:16]) == (3.0,) * 4 for each in memory)
-    crew.peers[1].ready(crew.plans[0][1], 0)
-    crew.commits()
+    crew.operate("BARRIER")             # it can still do something together

@@ -2,12 +2,12 @@
 """Plans that cannot be, and plans that members disagree on: what the unit tests of descriptions and of
 the job layer do not show."""
 import fcntl
-import itertools
 import os
+import re
 
 import pytest
 
-from peer import PAGE, Plan, agree, small_plan
+from peer import PAGE, agree, small_plan
 
 
 # -- one member
@@ -34,17 +34,6 @@ def test_odd_plan(serve, change):
     assert peer.status()["STATUS_DAEMON"]
 
 
-def test_a_number_that_is_used_again(serve):
-    """A plan that was refused takes nothing away from the next one, though its frames have the same request."""
-    peer = serve().alone("odd")
-    request = peer.plan_send(small_plan(2), arena_bytes=1)
-    assert peer.refusal(request).code == "INVALID"
-    peer.requests = itertools.chain([request], peer.requests)
-    plan = small_plan(2, ordinal=1)
-    assert peer.plan_send(plan) == request
-    peer.expect("PLAN_AGREED", peer.plan_arena(plan, request))
-
-
 def test_arena_is_sealed(serve):
     """A member can neither shrink the arena under the daemon nor grow it."""
     peer = serve().alone("sealed")
@@ -64,35 +53,9 @@ def test_arena_is_sealed(serve):
 
 # -- members that disagree
 
-DIFFERENT = {
-    "in another bucket": (Plan([("a", [16], 0), ("b", [8], 0)]), '"a"'),
-    "of another type": (Plan([("a", [16], 1), ("b", [8], 0)], dtype="F64", element=8), '"a" is f64'),
-}
-
-
-@pytest.mark.parametrize("other, said", DIFFERENT.values(), ids=DIFFERENT)
-def test_parameters_that_differ(serve, other, said):
-    crew = serve().crew("different", 2, plan=None)
-    first, second = crew.peers
-    plan = Plan([("a", [16], 1), ("b", [8], 0)])
-    mapped = first.plan_arena(plan, first.plan_send(plan))
-    first.status()                      # answered: PLAN_MAPPED has been read
-    for answer in (second.refusal(second.plan_send(other)), first.refusal(mapped)):
-        assert answer.code == "PLAN_MISMATCH" and answer.rank == 1 and said in answer.text, answer
-
-
 def agree_on_the_next(crew):
     """A proper plan, after one that was not to be."""
     crew.plans = [None, agree(crew.peers, [small_plan(1, ordinal=1) for _ in crew.peers])]
-
-
-def test_plan_timeout_names_the_missing(serve):
-    crew = serve().crew("waiting", 3, plan=None)
-    plan = small_plan(1)
-    peer = crew.peers[1]
-    mapped = peer.plan_arena(plan, peer.plan_send(plan, timeout_ms=1000))
-    answer = peer.refusal(mapped)
-    assert answer.code == "TIMEOUT" and "0" in answer.text and "2" in answer.text, answer
 
 
 def test_who_comes_too_late_for_a_plan_hears_it_and_makes_the_next_one(serve):
@@ -102,7 +65,7 @@ def test_who_comes_too_late_for_a_plan_hears_it_and_makes_the_next_one(serve):
     early, late = crew.peers
     plan = small_plan(1)
     told = early.refusal(early.plan_arena(plan, early.plan_send(plan, timeout_ms=1000)))
-    assert told.code == "TIMEOUT", told
+    assert told.code == "TIMEOUT" and re.search(r"\b1\b", told.text), told
     heard = late.refusal(late.plan_send(small_plan(1)))
     assert (heard.code, heard.text) == (told.code, told.text), heard
     agree_on_the_next(crew)
@@ -131,16 +94,9 @@ def test_requests_need_a_number(serve):
         assert peer.refusal(0).code in ("INVALID", "PROTOCOL", "STATE"), kind
 
 
-def test_absent_in_a_plan_that_has_no_neutral_element(serve):
-    crew = serve().crew("lowest", 2, lambda ordinal: small_plan(1, ordinal=ordinal, reduce="MIN"))
-    crew.peers[0].ready(crew.plans[0][0], 0, absent=b"\x01")
-    assert crew.peers[0].hangup().code == "INVALID"
-
-
-def test_plans_that_wait_for_one_member_are_agreed_when_it_goes(serve):
+def test_plans_that_wait_for_one_member_are_agreed_when_it_goes(watched):
     """Several of them in the same moment."""
-    served = serve()
-    first, second, third = (served.peer() for _ in range(3))
+    first, second, third = (watched.peer() for _ in range(3))
     requests = [peer.send("JOIN", job="eager", min_world=2, max_world=3, last_call_ms=60000)
                 for peer in (first, second, third)]
     for peer, request in zip((first, second, third), requests):

@@ -96,8 +96,7 @@ print(job["name"], job["world_size"], len(members))
     assert lines_of(made.out, 0)[0].split()[:2] == ["seen", "2"]
 
 
-def test_a_reachable_daemon_is_used(runner, daemon):
-    served = daemon()
+def test_a_reachable_daemon_is_used(runner, served):
     for arguments, env in ((["--socket", served.socket], {}), ([], {"GRADSYNC_SOCKET": served.socket})):
         made = runner.run(*arguments, "-n", "2", "sh", "-c", TELL + "; ls $TMPDIR", env=env)
         assert lines_of(made.out, 1)[0].split()[4] == served.socket

@@ -18,24 +18,9 @@ ALICE, BOB = 61001, 61002
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
 
 
-@pytest.fixture
-def fake(scratch):
-    """fake(name="socket", **options) -> a FakeDaemon, closed when the test ends."""
-    made = []
-
-    def start(name="socket", **options):
-        made.append(FakeDaemon(scratch / name, **options))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.close()
-
-
 # -- text
 
-def test_one_screen(daemon, peers, ctl):
-    served = daemon()
+def test_one_screen(served, peers, ctl):
     crew = peers(Crew(served.socket, "digits", 2, lambda ordinal: small_plan(3, ordinal=ordinal)))
     crew.go(4)
     out = ctl(socket=served.socket).out
@@ -60,12 +45,11 @@ def test_status_is_the_bare_command(fake, ctl):
     assert bare == ctl("--socket", served.path).out == ctl("status", f"--socket={served.path}").out == ctl("-s", served.path, "status").out
 
 
-def test_a_forming_job_says_who_is_missing(daemon, peers, ctl):
-    served = daemon()
+def test_a_forming_job_says_who_is_missing(served, peers, ctl):
     first = peers(Peer(served.socket))
     first.join_send("forming", 3, 1)
     first.silent()
-    job, = json.loads(ctl("status", "--json", socket=served.socket).out)["jobs"]
+    job, = served.status()["jobs"]
     assert (job["state"], job["world_size"], job["step"], len(job["members"])) == ("forming", 3, 0, 1)
     assert job["members"][0]["rank"] is None and job["members"][0]["state"] == "joining"
     assert sorted((wait["rank"], wait["what"], wait["bucket"], wait["plan"]) for wait in job["waiting_for"]) == \
@@ -78,18 +62,23 @@ def test_a_forming_job_says_who_is_missing(daemon, peers, ctl):
 
 
 def test_foreign_names_cannot_drive_the_terminal(fake, ctl):
-    evil = "x\x1b]0;owned\x07\u202ey\x9bz"
+    evil, shown = "x\x1b]0;owned\x07\u202ey\x9bz", r"x\x1b]0;owned\x07\xe2\x80\xaey\xc2\x9bz"
     served = fake(answer=[("STATUS_CLIENT", wire.pb.StatusClient(pid=5, uid=1, program=evil, library=evil)),
-                          ("STATUS_JOB", wire.pb.StatusJob(job=1, name=evil, state=evil, world=1, text=evil)),
+                          ("STATUS_JOB", wire.pb.StatusJob(
+                              job=1, name=evil, state=evil, world=1, text=evil, nonfinite_step=3, nonfinite_rank=1,
+                              nonfinite_pid=7, nonfinite_values=1, nonfinite_bucket=2, nonfinite_parameter=evil)),
                           ("STATUS_MEMBER", wire.pb.StatusMember(job=1, rank=0, pid=5, state=evil, program=evil)),
                           ("STATUS_WAIT", wire.pb.StatusWait(job=1, rank=0, pid=5, process_state=evil, parameter=evil, what=evil))],
                   device=evil, version=evil)
     for arguments in ([], ["list", "jobs"], ["list", "clients"], ["doctor"]):
         made = ctl(*arguments, socket=served.path)
-        assert r"x\x1b]0;owned\x07\xe2\x80\xaey\xc2\x9bz" in made.out, made.out
+        assert shown in made.out, made.out
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f\x9b\u202e]", made.out + made.err)
+    told = f'step 3: rank 1 (pid 7) brought 1 non-finite value: bucket 2, parameter "{shown}"'
+    assert told in ctl(socket=served.path).out
     made = ctl("--json", socket=served.path)
-    assert made.out.isascii() and json.loads(made.out)["jobs"][0]["name"] == evil
+    job = json.loads(made.out)["jobs"][0]
+    assert made.out.isascii() and job["name"] == job["nonfinite_first"]["parameter"] == evil
 
 
 def test_colours_are_for_terminals(fake, build):
@@ -109,9 +98,8 @@ def uneven_plan(ordinal=0):
     return Plan([("a", [100], 0), ("b", [50], 0), ("c", [30], 1), ("d", [48], 1), ("e", [24], 1)], ordinal)
 
 
-def test_the_document_of_a_daemon(daemon, peers, ctl):
+def test_the_document_of_a_daemon(served, peers, ctl):
     """Its jobs make steps, or wait, have had non-finite values, or have lost a member."""
-    served = daemon()
     stepping = peers(Crew(served.socket, "stepping", 3, uneven_plan))
     stepping.plan(lambda ordinal: small_plan(4, 64, ordinal))
     stepping.go(7)
@@ -128,12 +116,11 @@ def test_the_document_of_a_daemon(daemon, peers, ctl):
         for bucket in (0, 1):
             peer.ready(plan, bucket)
     assert [peer.outcome(plan)[0] for peer, plan in members] == ["COMMITTED"] * 2
-    broken.peers[0].ready(broken.plans[0][0], 0)
-    broken.peers[0].silent()
+    broken.open()
     broken.peers[1].close()
     assert broken.peers[0].outcome(broken.plans[0][0])[0] == "VOID"
 
-    document = json.loads(ctl("status", "--json", socket=served.socket).out)
+    document = served.status()
     shown, pid = document["daemon"], os.getpid()
     assert (shown["clients"], shown["jobs"], shown["arenas"]) == (6, 3, 9)
     assert shown["uid"] == os.geteuid() and shown["draining"] is False
@@ -273,21 +260,15 @@ SHOWN = {
 }
 
 
-def test_each_field_has_the_value_that_the_daemon_sent(scratch, ctl):
-    served = Outspoken(scratch / "socket", answer=SENT)
-    try:
-        document = json.loads(ctl("status", "--json", socket=served.path).out)
-        jobs = json.loads(ctl("list", "jobs", "--json", socket=served.path).out)
-        clients = json.loads(ctl("list", "clients", "--json", socket=served.path).out)
-        links = json.loads(ctl("list", "links", "--json", socket=served.path).out)
-        text = ctl("status", socket=served.path).out
-    finally:
-        served.close()
+def test_each_field_has_the_value_that_the_daemon_sent(fake, ctl):
+    served = fake(kind=Outspoken, answer=SENT)
     shown = {**SHOWN, "daemon": {**SHOWN["daemon"], "socket": served.path}}
+    document = json.loads(ctl("status", "--json", socket=served.path).out)
     assert document == {"schema_version": 1, **shown, "daemons": [shown]}
-    assert jobs == {"schema_version": 1, "jobs": shown["jobs"]}
-    assert clients == {"schema_version": 1, "clients": shown["clients"]}
-    assert links == {"schema_version": 1, "links": shown["links"]}
+    for what in ("jobs", "clients", "links"):
+        listed = json.loads(ctl("list", what, "--json", socket=served.path).out)
+        assert listed == {"schema_version": 1, what: shown[what]}
+    text = ctl("status", socket=served.path).out
     assert "no connection to the node at 1.2.3.4:5 for 2.1 s: refused" in text
     assert ", told after 3.21 ms (3.21 ms for collectives under way), back after 3.21 ms" in text
     assert ("connected in 3.02 ms: node 3017 NET/Socket, though it is in the same host, node 3018 in a "
@@ -295,26 +276,9 @@ def test_each_field_has_the_value_that_the_daemon_sent(scratch, ctl):
     assert "jobs stay on this daemon: nothing" in text
 
 
-def test_lists(daemon, peers, ctl):
-    served = daemon()
-    peers(Crew(served.socket, "second", 1))
-    peers(Crew(served.socket, "first", 2))
-    out = ctl("list", "jobs", socket=served.socket).out.splitlines()
-    assert out[0].split()[0] == "JOB" and sorted(line.split()[0] for line in out[1:]) == ["first", "second"]
-    jobs = json.loads(ctl("list", "jobs", "--json", socket=served.socket).out)
-    assert jobs["schema_version"] == 1
-    assert sorted((job["name"], job["world_size"], job["device"]) for job in jobs["jobs"]) == [("first", 2, "cpu"), ("second", 1, "cpu")]
-    out = ctl("list", "clients", socket=served.socket).out.splitlines()
-    assert out[0].split()[0] == "PID" and [line.split()[0] for line in out[1:]] == [str(os.getpid())] * 3
-    clients = json.loads(ctl("list", "clients", "--json", socket=served.socket).out)["clients"]
-    assert sorted(client["program"] for client in clients) == ["first", "first", "second"]
-    assert all(client["uid"] == os.geteuid() and client["device"] == "cpu" for client in clients)
-
-
 # -- which job
 
-def test_one_job_by_name(daemon, peers, ctl):
-    served = daemon()
+def test_one_job_by_name(served, peers, ctl):
     peers(Crew(served.socket, "one", 1))
     peers(Crew(served.socket, "other", 1))
     document = json.loads(ctl("status", "--json", "one", socket=served.socket).out)
@@ -326,9 +290,8 @@ def test_one_job_by_name(daemon, peers, ctl):
         assert made.out == "" and "there is no job" in made.err and missing in made.err
 
 
-def test_everybody_who_is_late_is_told(daemon, peers, ctl):
+def test_everybody_who_is_late_is_told(served, peers, ctl):
     """However many they are: also in the sum that the text ends with."""
-    served = daemon()
     crew = peers(Crew(served.socket, "many", 80, plan=None))
     crew.peers[0].operation("BARRIER")
     crew.peers[0].status()
@@ -346,9 +309,9 @@ def test_users_see_their_own_jobs(daemon, peers, ctl):
     served = daemon(settings={"socket_mode": "0666"})
     peers(Crew(served.socket, "same", 1, uid=ALICE))
     peers(Crew(served.socket, "same", 1, uid=BOB))
-    everything = json.loads(ctl("--json", socket=served.socket).out)
+    everything = served.status()
     assert sorted(job["uid"] for job in everything["jobs"]) == [ALICE, BOB]
-    mine = json.loads(ctl("--json", socket=served.socket, uid=ALICE).out)
+    mine = served.status(uid=ALICE)
     assert [job["uid"] for job in mine["jobs"]] == [ALICE] and mine["daemon"]["complete"] is False
     assert {client["uid"] for client in mine["clients"]} == {ALICE}
     assert "only your own jobs are shown" in ctl(socket=served.socket, uid=ALICE).out
@@ -390,18 +353,17 @@ class Ending(FakeDaemon):
         client.recv(wire.FRAME_MAX)
 
 
-def test_a_daemon_that_ends_meanwhile(fake, ctl, scratch):
+def test_a_daemon_that_ends_meanwhile(fake, ctl):
     """It is as if the daemon had ended before: a watch ends in the same way, whenever it looks."""
     stopping = fake(refuse=("DAEMON_LOST", "gradsyncd is ending"))
-    ending = Ending(scratch / "ending")
-    try:
-        for served, why in ((stopping, "gradsyncd is ending"), (ending, "the daemon has hung up")):
-            made = ctl(socket=served.path, code=3)
-            assert made.out == "" and "no daemon is running" in made.err and f"{served.path}: {why}" in made.err, made.err
-            made = ctl("pause", "job", socket=served.path, code=3)
-            assert made.out == "" and "no daemon is running" in made.err and f"tried {served.path}" in made.err, made.err
-    finally:
-        ending.close()
+    for served, why in ((stopping, "gradsyncd is ending"), (fake("ending", Ending), "the daemon has hung up")):
+        made = ctl(socket=served.path, code=3)
+        assert made.out == "" and "no daemon is running" in made.err, made.err
+        assert f"{served.path}: {why}" in made.err, made.err
+        for words in (("evict", "job", "0"), ("pause", "job"), ("resume",), ("drain",)):
+            made = ctl(*words, socket=served.path, code=3)
+            assert made.out == "" and "no daemon is running" in made.err, made.err
+            assert f"tried {served.path}" in made.err, made.err
 
 
 def test_other_versions(fake, ctl):

@@ -10,18 +10,14 @@ import pytest
 
 import harness
 import wire
-from fake import FakeDaemon
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 ALICE = 61001
 
 
 @pytest.fixture
-def served(scratch):
-    answer = [("STATUS_JOB", wire.pb.StatusJob(job=1, name="resnet", state="running", world=1))]
-    made = FakeDaemon(scratch / "socket", answer=answer)
-    yield made
-    made.close()
+def served(fake):
+    return fake(answer=[("STATUS_JOB", wire.pb.StatusJob(job=1, name="resnet", state="running", world=1))])
 
 
 def commands_of(ctl):
@@ -166,28 +162,25 @@ def test_exit_codes_are_in_one_table(ctl):
     assert ends and not set(ends) & set(table)
 
 
-def test_the_text_of_a_refusal_gives_a_terminal_no_orders(ctl, scratch):
+def test_the_text_of_a_refusal_gives_a_terminal_no_orders(ctl, fake):
     """Whichever way it gets to the terminal, and whatever the refusal is."""
     words = (["status"], ["list", "jobs"], ["top", "-b", "-n", "1"], ["pause", "job"], ["drain"], ["metrics"],
              ["trace", "job", "-o", "-"], ["doctor"])
     for code in ("DENIED", "INVALID", "VERSION", "DAEMON_LOST"):
-        place = scratch / code
-        refusing = FakeDaemon(place, refuse=(code, "go \x1b]0;owned\x07 away"))
+        refusing = fake(code, refuse=(code, "go \x1b]0;owned\x07 away"))
         for each in words:
             made = ctl(*each, socket=refusing.path, code=None)
             assert "\x1b" not in made.err + made.out and "\x07" not in made.err + made.out, (code, each)
             assert r"go \x1b]0;owned\x07 away" in made.err + made.out, (code, each, made.err)
-        refusing.close()
 
 
-def test_permission_denied(ctl, served, scratch):
-    denied = FakeDaemon(scratch / "denied", refuse=("DENIED", "no permission for you"))
+def test_permission_denied(ctl, served, fake):
+    denied = fake("denied", refuse=("DENIED", "no permission for you"))
     for words in (["status"], ["list", "jobs"], ["top", "-b", "-n", "1"], ["pause", "job"], ["drain"],
                   ["metrics"], ["trace", "job", "-o", "-"],
                   ["run", "--socket", denied.path, "-n", "1", "true"]):
         made = ctl(*words, socket=denied.path, code=5)
         assert "no permission for you" in made.err and made.out == "", words
-    denied.close()
     if os.geteuid() == 0:
         os.chmod(served.path, 0o600)
         assert "permission denied" in ctl("status", socket=served.path, uid=ALICE, code=5).err

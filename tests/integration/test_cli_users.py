@@ -3,15 +3,13 @@
 
 The list of users is the test's own, through nss_wrapper.
 """
+import functools
 import json
 import os
-import subprocess
 
 import pytest
 
-import harness
 import wire
-from fake import FakeDaemon
 from peer import Crew
 
 ALICE, BOB, NAMELESS = 61001, 61002, 61003
@@ -21,7 +19,7 @@ pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture
-def ctl(program, scratch):
+def ctl(ctl, scratch):
     """ctl(*arguments, code=0, **options) -> the ended gradsyncctl, on a host with alice, bob and 61001."""
     (scratch / "passwd").write_text(f"alice:x:{ALICE}:{ALICE}::/:/bin/sh\nbob:x:{BOB}:{BOB}::/:/bin/sh\n"
                                     f"{ALICE}:x:{BOB}:{BOB}::/:/bin/sh\nx\x1by:x:61004:61004::/:/bin/sh\n")
@@ -29,17 +27,11 @@ def ctl(program, scratch):
     lists = {"LD_PRELOAD": "libnss_wrapper.so", "NSS_WRAPPER_PASSWD": scratch / "passwd",
              "NSS_WRAPPER_GROUP": scratch / "group"}
 
-    def run(*arguments, code=0, **options):
-        made = program(harness.CTL, *arguments, stdin=subprocess.DEVNULL, env=lists, **options)
-        status = made.wait()
-        assert status == code, f"gradsyncctl {arguments} ended with {status}: {made.out}{made.err}"
-        return made
-
-    return run
+    return functools.partial(ctl, env=lists)
 
 
 @pytest.fixture
-def served(scratch):
+def served(fake):
     answer = []
     for job, uid in enumerate((ALICE, BOB, NAMELESS), 1):
         answer += [("STATUS_JOB", wire.pb.StatusJob(job=job, name="same", uid=uid, state="running", world=1)),
@@ -47,9 +39,7 @@ def served(scratch):
                                                           state="computing"))]
     answer[0:0] = [("STATUS_CLIENT", wire.pb.StatusClient(pid=7, uid=uid, program="p"))
                    for uid in (ALICE, NAMELESS)]
-    made = FakeDaemon(scratch / "socket", answer=answer)
-    yield made
-    made.close()
+    return fake(answer=answer)
 
 
 def columns(text, title):

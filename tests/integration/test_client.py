@@ -11,7 +11,8 @@ import pytest
 
 from harness import process_state, wait_until
 from peer import Crew, small_plan
-from trainers import ask, bring, crew, end, ending_well, fields, join, opened, step, together
+from trainers import (ask, bring, connected, crew, end, ending_well, fields, fill, join, joined, opened, say,
+                     script, step, together)
 
 
 @pytest.fixture(name="member")
@@ -26,9 +27,7 @@ def member_that_ends_well(member):
 def test_steps(daemon, member, world):
     members = crew(member, daemon(), world)
     assert [step(members) for _ in range(3)] == [1, 2, 3]
-    for each in members:
-        ask(each, "leave")
-        ask(each, "close")
+    together(members, "leave", "close")
 
 
 def test_the_norm_and_the_statistics_of_a_bucket(daemon, member):
@@ -75,14 +74,12 @@ def test_wait_for_a_step_that_another_thread_finishes(daemon, member, end):
     It cannot leave the job under who waits."""
     served = daemon(settings={"rejoin_grace": "50ms"})
     members = opened(member, served, 3)
-    for each in members:
-        each.say("join name=job min=2 max=3 last_call=600000")
+    say(members, "join name=job min=2 max=3 last_call=600000")
     for each in members:
         assert each.line().startswith("OK ")
         ask(each, "param a f32 5")
     together(members, "plan")
-    for each in members[:2]:
-        ask(each, "ready")
+    together(members[:2], "ready")
     members[0].say("finish_waited 0")
     wait_until(lambda: sleeping_waiter(members[0].pid), "both threads to sleep")
     if end == "committed":
@@ -99,8 +96,7 @@ def test_wait_for_one_parameter(daemon, member):
     members = crew(member, daemon(), 2, params=[f"p{i} f32 16" for i in range(3)], options="first=64 bucket=64")
     ask(members[0], "wait 2", "STATE")
     for rank, each in enumerate(members):
-        ask(each, f"fill {rank + 1}")
-        ask(each, "ready 2")
+        script(each, f"fill {rank + 1}", "ready 2")
     together(members, "wait 2")
     for each in members:
         assert ask(each, "check 1.5 2") == "right"
@@ -178,18 +174,14 @@ def test_absent_adds_nothing_to_a_minimum(daemon, member):
 
 def test_divisor_of_a_step(daemon, member):
     members = crew(member, daemon(), 2)
-    for each in members:
-        ask(each, "fill 4 0")
-        ask(each, "divisor 1")
-    together(members, "ready")
+    together(members, "fill 4 0", "divisor 1", "ready")
     ask(members[0], "divisor 2", "STATE")
     together(members, "finish")
     assert float(ask(members[0], "get 0 0")) == 8
     step(members)                                   # and the next one divides by the world size again
 
 
-def test_divisors_that_differ_end_the_member(daemon, member):
-    served = daemon()
+def test_divisors_that_differ_end_the_member(served, member):
     members = crew(member, served, 2)
     ask(members[1], "divisor 7")
     ask(members[0], "ready")
@@ -208,8 +200,7 @@ def test_accumulation(daemon, member):
         for _ in range(3):
             ask(each, "ready")
         assert "accumulate" in ask(each, "finish", "STATE")
-        ask(each, f"fill {rank + 1}")
-        ask(each, "accumulate 0")
+        script(each, f"fill {rank + 1}", "accumulate 0")
     together(members, "ready")
     assert end(members) == 1
 
@@ -219,15 +210,10 @@ def test_accumulation(daemon, member):
 
 def test_plans_step_at_different_rates(daemon, member):
     members = crew(member, daemon(), 2)
-    for each in members:
-        ask(each, "slot 1")
-        ask(each, "param x f64 100")
-        ask(each, "param y f64 10")
-    together(members, "plan reduce=sum")
+    together(members, "slot 1", "param x f64 100", "param y f64 10", "plan reduce=sum")
     for number in range(1, 7):
         for rank, each in enumerate(members):
-            ask(each, "slot 1")
-            ask(each, f"fill {rank}")
+            script(each, "slot 1", f"fill {rank}")
         together(members, "ready")
         if number % 3 == 0:                         # while a step of the other plan is open
             together(members, "slot 0")
@@ -235,42 +221,31 @@ def test_plans_step_at_different_rates(daemon, member):
             together(members, "slot 1")
         assert {fields(rest)["step"] for rest in together(members, "finish")} == {str(number)}
         assert ask(members[1], "get 0 0") == "1"
-    together(members, "slot 1")
-    together(members, "plan_free")
-    together(members, "slot 0")
+    together(members, "slot 1", "plan_free", "slot 0")
     step(members)
 
 
-def test_jobs_of_one_process(daemon, member):
-    served = daemon()
+def test_jobs_of_one_process(served, member):
     shared = member(served)
     others = [member(served), member(served)]
-    for each in [shared, *others]:
-        ask(each, "open")
+    together([shared, *others], "open")
     for number, other in enumerate(others):
-        ask(shared, f"job {number}")
-        ask(shared, f"slot {number}")
+        script(shared, f"job {number}", f"slot {number}")
         join([shared, other], name=f"job{number}")
-        for each in (shared, other):
-            ask(each, f"param p f32 {number + 1}")
+        together((shared, other), f"param p f32 {number + 1}")
         together([shared, other], "plan")
     ask(shared, "join name=job1 world=2 rank=0", "STATE")
     for number in (1, 0, 1):
-        ask(shared, f"job {number}")
-        ask(shared, f"slot {number}")
+        script(shared, f"job {number}", f"slot {number}")
         step([shared, others[number]])
     others[0].kill()
-    ask(shared, "job 0")
-    ask(shared, "slot 0")
-    ask(shared, "ready")
+    script(shared, "job 0", "slot 0", "ready")
     ask(shared, "finish", "VOID_RETRY")
-    ask(shared, "job 1")
-    ask(shared, "slot 1")
+    script(shared, "job 1", "slot 1")
     step([shared, others[1]])                       # the other job has lost no member
 
 
-def test_addresses_stay_until_the_plan_is_freed(daemon, member):
-    served = daemon()
+def test_addresses_stay_until_the_plan_is_freed(served, member):
     members = crew(member, served, 2)
     before = ask(members[0], "address 1")
     step(members)
@@ -296,8 +271,7 @@ def test_a_plan_of_many_chunks(daemon, member):
 
 
 @pytest.mark.parametrize("nonblocking", [0, 1])
-def test_ready_never_blocks_though_the_daemon_does_not_read(daemon, member, nonblocking):
-    served = daemon()
+def test_ready_never_blocks_though_the_daemon_does_not_read(served, member, nonblocking):
     poll = "poll " if nonblocking else ""
     members = opened(member, served, 2, options=f"nonblocking={nonblocking}")
     for rank, each in enumerate(members):
@@ -307,12 +281,10 @@ def test_ready_never_blocks_though_the_daemon_does_not_read(daemon, member, nonb
         for i in range(3000):
             ask(each, f"param p{i} f32 1")
     together(members, f"{poll}plan first=4 bucket=4")
-    for rank, each in enumerate(members):
-        ask(each, f"fill {rank + 1}")
+    fill(members)
     served.program.stop()
     together(members, "ready")                      # more frames than a socket holds
-    for each in members:
-        each.say(f"{poll}finish")
+    say(members, f"{poll}finish")
     served.signal(signal.SIGCONT)
     for each in members:
         assert each.line().startswith("OK ")
@@ -325,11 +297,9 @@ def test_ready_never_blocks_though_the_daemon_does_not_read(daemon, member, nonb
 def test_ready_from_many_threads(daemon, member):
     params = [f"p{i} f32 {i + 1}" for i in range(40)]
     members = crew(member, daemon(), 2, params=params, options="first=256 bucket=256")
-    for rank, each in enumerate(members):
-        ask(each, f"fill {rank + 1}")
+    fill(members)
     together(members, "threads 4 1")
-    for each in members:
-        assert ask(each, "check 1.5") == "right"
+    assert set(together(members, "check 1.5")) == {"right"}
     together(members, "threads 8 20")
 
 
@@ -346,8 +316,7 @@ def test_calls_in_a_child(daemon, member):
         step(members)                               # the parent has noticed nothing
 
 
-def test_a_child_holds_nothing(daemon, member):
-    served = daemon()
+def test_a_child_holds_nothing(served, member):
     members = crew(member, served, 2, params=["p f32 100000"])
     together(members, "allreduce 100 f32 sum")
     ask(members[0], "register 0 65536")
@@ -381,47 +350,22 @@ def holdings(pid):
     return len(os.listdir(f"/proc/{pid}/fd")), shared
 
 
-def test_a_cycle_leaves_nothing_behind(daemon, member):
-    served = daemon()
-    members = [member(served), member(served)]
-    together(members, "version")  # started, and the loader has closed what it had open
-    before = [holdings(each.pid) for each in members]
-    for _ in range(60):
-        together(members, "open")
-        join(members)
-        together(members, "param p f32 3000")
-        together(members, "plan")
-        step(members)
-        together(members, "param p f32 30")
-        together(members, "slot 1")
-        together(members, "plan reduce=sum")
-        together(members, "plan_free")
-        together(members, "slot 0")
-        together(members, "allreduce 10 f32 sum")
-        together(members, "leave")
-        together(members, "close")
-    assert [holdings(each.pid) for each in members] == before
-    wait_until(lambda: served.status()["daemon"]["clients"] <= 1, "only the one who asks to be connected")
-
-
 @pytest.mark.parametrize("code", ["PLAN_MISMATCH", "QUOTA"])
 def test_failures_leave_nothing_behind(daemon, member, code):
     served = daemon(settings={"arenas_per_uid": "1"} if code == "QUOTA" else {})
-    members = opened(member, served, 2)
-    join(members)
+    members = joined(member, served, 2)
     before = [holdings(each.pid) for each in members]
     for number in range(20):
         for each in members:
             ask(each, f"param p{each.pid if code == 'PLAN_MISMATCH' else number} f32 300")
-        together(members, "plan", code)
+        together(members, "plan", code=code)
     assert [holdings(each.pid) for each in members] == before
 
 
 # --- losses
 
 
-def test_a_killed_member(daemon, member):
-    served = daemon()
+def test_a_killed_member(served, member):
     members = crew(member, served, 3)
     step(members)
     ask(members[0], "ready")
@@ -446,36 +390,11 @@ def test_a_killed_member(daemon, member):
     join([members[0], members[2]], name="job", world=2)     # over the same connections
 
 
-def test_a_member_that_leaves(daemon, member):
-    served = daemon()
-    members = crew(member, served, 2)
-    step(members)
-    ask(members[1], "leave")
-    text = ask(members[0], "barrier", "MEMBER_LOST")
-    assert "left" in text
-    ask(members[0], "leave")
-    assert not served.status()["jobs"]
-
-
-def test_a_step_that_everybody_was_ready_in_is_committed(daemon, member):
-    members = crew(member, daemon(), 2, params=["p f32 1000000"])
-    ask(members[1], "fill 2")
-    ask(members[0], "fill 1")
-    ask(members[0], "ready")
-    ask(members[1], "ready")
-    members[1].kill()
-    assert fields(ask(members[0], "finish"))["step"] == "1"
-    assert ask(members[0], "check 1.5") == "right"
-    ask(members[0], "barrier", "MEMBER_LOST")
-
-
-def test_daemon_killed(daemon, member):
+def test_daemon_killed(served, member):
     """Every call says at once that the daemon is gone, and what to do."""
-    served = daemon()
     served.expect_clean = False
     members = crew(member, served, 2, open_options="reconnect=-1")
-    idle = member(served)
-    ask(idle, "open reconnect=-1")
+    idle = connected(member(served), options="reconnect=-1")
     ask(members[0], "ready")
     members[0].say("finish")
     wait_until(lambda: served.job("job")["waiting_for"], "the step to wait")
@@ -495,9 +414,8 @@ def test_daemon_killed(daemon, member):
     ask(idle, "join name=x world=1", "DAEMON_LOST")
 
 
-def test_a_daemon_that_does_not_answer(daemon, member):
+def test_a_daemon_that_does_not_answer(served, member):
     """A call that only the daemon can end is given up some time after the daemon's own time-out."""
-    served = daemon()
     members = [member(served), member(served)]
     ask(members[0], "open")
     served.program.stop()
@@ -528,39 +446,6 @@ def test_signals_while_a_daemon_accepts_nobody(program, scratch):
 # --- plans that cannot be
 
 
-def test_plans_that_differ(daemon, member):
-    served = daemon()
-    members = opened(member, served, 2)
-    join(members)
-    ask(members[0], "param layer.weight f32 4 2")
-    ask(members[1], "param layer.weight f32 2 4")
-    for text in together(members, "plan", "PLAN_MISMATCH"):
-        assert "layer.weight" in text and "rank" in text
-    for each in members:
-        ask(each, "param layer.weight f32 4 2")
-    together(members, "plan")                       # the next attempt is a new plan
-    step(members)
-
-
-def test_join_time_outs_name_the_missing(daemon, member):
-    one = member(daemon())
-    ask(one, "open")
-    text = ask(one, "join name=job world=3 rank=1 timeout=50", "TIMEOUT")
-    assert "0" in text and "2" in text and "job" in text
-    ask(one, "join name=job world=1")               # the name is free again
-
-
-def test_rank_taken(daemon, member):
-    served = daemon()
-    members = opened(member, served, 3)
-    members[0].say("join name=job world=2 rank=1")
-    wait_until(lambda: served.job("job"), "the first to wait")
-    assert str(members[0].pid) in ask(members[1], "join name=job world=2 rank=1", "RANK_TAKEN")
-    ask(members[1], "join name=job world=2 rank=2", "INVALID")
-    ask(members[1], "join name=job world=2 rank=0")
-    assert members[0].line().startswith("OK ")
-
-
 # --- stalls
 
 
@@ -573,8 +458,7 @@ def test_a_stall_is_told_to_the_members(daemon, member):
     members[0].say("finish")
     served.wait_log(rf"for rank 1 \(pid {members[1].pid}, stopped\): bucket 0")  # not of a plan that came late
     members[1].resume()
-    ask(members[1], "ready 1")
-    ask(members[1], "finish")
+    script(members[1], "ready 1", "finish")
     assert members[0].line().startswith("OK ")
     told = ask(members[0], "stall")
     assert f"rank=1 pid={members[1].pid}" in told and "state=stopped" in told and "parameter=b" in told and "job=job" in told
@@ -588,8 +472,7 @@ def test_a_stall_is_told_to_the_members(daemon, member):
     [{"GRADSYNC_JOB": "a", "GRADSYNC_WORLD_SIZE": 2, "GRADSYNC_RANK": rank} for rank in range(2)],
     [{"PMIX_NAMESPACE": "a", "OMPI_COMM_WORLD_SIZE": 2, "OMPI_COMM_WORLD_RANK": rank} for rank in range(2)],
 ], ids=["gradsync", "openmpi"])
-def test_the_ranks_of_a_launcher_are_one_job(daemon, member, launched):
-    served = daemon()
+def test_the_ranks_of_a_launcher_are_one_job(served, member, launched):
     members = [member(served, env=env) for env in launched]
     for each in members:
         ask(each, "open")
@@ -599,8 +482,7 @@ def test_the_ranks_of_a_launcher_are_one_job(daemon, member, launched):
     assert len(served.status()["jobs"]) == 1
 
 
-def test_options_win_over_the_environment(daemon, member):
-    served = daemon()
+def test_options_win_over_the_environment(served, member):
     members = [member(served, env={"GRADSYNC_JOB": "a", "GRADSYNC_WORLD_SIZE": 7, "GRADSYNC_RANK": rank}) for rank in range(2)]
     for each in members:
         ask(each, "open")
@@ -610,23 +492,11 @@ def test_options_win_over_the_environment(daemon, member):
 
 
 @pytest.mark.parametrize("env, named", [
-    ({"GRADSYNC_JOB": "a", "GRADSYNC_WORLD_SIZE": "two", "GRADSYNC_RANK": 0}, "GRADSYNC_WORLD_SIZE"),
-    ({"GRADSYNC_JOB": "a", "GRADSYNC_WORLD_SIZE": 2}, "GRADSYNC_RANK is not"),
-], ids=["malformed", "incomplete"])
-def test_a_wrong_environment_is_named(daemon, member, env, named):
-    one = member(daemon(), env=env)
-    ask(one, "open")
-    assert named in ask(one, "join", "INVALID")
-
-
-@pytest.mark.parametrize("env, named", [
     ({"PMI_RANK": 0}, "PMI_RANK is set but PMI_SIZE is not"),
     ({}, "only where no gradsyncd listens"),
 ], ids=["of a launcher", "of nothing"])
-def test_beside_a_daemon_nobody_is_alone(daemon, member, env, named):
-    served = daemon()
-    one = member(served, env=env)
-    ask(one, "open")
+def test_beside_a_daemon_nobody_is_alone(served, member, env, named):
+    one = connected(member(served, env=env))
     text = ask(one, "join", "INVALID")
     assert "which job?" in text and named in text and "mpirun" in text
     assert fields(ask(one, "join name=named world=1"))["name"] == "named"   # and nothing is lost
@@ -644,20 +514,14 @@ def test_alone(program, scratch, nonblocking):
     assert fields(ask(one, "join"))["world"] == "1"
     for param in ("a f32 5", "b bf16 3", "c f64 2", "d f32 1", "e f16 2"):
         ask(one, f"param {param}")
-    ask(one, "plan")
-    ask(one, "fill 4")
-    ask(one, "ready 0 1 2 4")
-    ask(one, "absent 3")
+    script(one, "plan", "fill 4", "ready 0 1 2 4", "absent 3")
     info = fields(ask(one, "finish"))
     squares = (16 + 25 + 36 + 49 + 16) + (16 + 25 + 36) + (16 + 25) + (16 + 25)
     assert float(info["norm"]) == pytest.approx(squares ** 0.5, rel=1e-12)
     assert ask(one, "unused") == "00010"
     for param in (0, 1, 2, 4):
         assert ask(one, f"check 4 {param}") == "right"
-    ask(one, "divisor 3")
-    ask(one, "fill 4")
-    ask(one, "ready")
-    ask(one, "finish")
+    script(one, "divisor 3", "fill 4", "ready", "finish")
     thirds = [float(ask(one, f"get {param} 0")) for param in range(5)]      # each to the nearest of its type
     assert thirds == pytest.approx([4 / 3, 1.3359375, 4 / 3, 4 / 3, 1.3330078125], rel=1e-6)
     if not nonblocking:                 # else it would have to be called again
@@ -667,8 +531,7 @@ def test_alone(program, scratch, nonblocking):
         assert ask(one, command) == "right"
     ask(one, "dispatch")
     assert ask(one, "readable") == "0"
-    ask(one, "fork")
-    ask(one, "leave")
+    script(one, "fork", "leave")
     ask(one, "join name=two world=2", "NO_DAEMON")
 
 
@@ -690,16 +553,14 @@ def test_a_named_socket_that_is_not_there(program, scratch):
     assert "NO_DAEMON" in other.ask("open reconnect=5")
 
 
-def test_no_permission(daemon, program):
-    served = daemon()
+def test_no_permission(served, program):
     os.chmod(served.socket, 0o600)
     one = program("tests/integration/member", socket=served.socket, uid=65534)
     assert served.socket in ask(one, "open", "DENIED")
 
 
-def test_status_shows_the_times_that_a_library_has_counted(daemon):
+def test_status_shows_the_times_that_a_library_has_counted(served):
     """The control memory of each plan has the times, in nanoseconds: blocked, and as a whole."""
-    served = daemon()
     crew = Crew(served.socket, "timed", 2, small_plan)
     crew.plan(small_plan)
     for rank, plan, blocked, whole in ((0, 0, 3_000_000, 12_000_000), (0, 1, 1_000_000, 2_000_000),

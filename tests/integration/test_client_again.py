@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from harness import process_state, wait_until
-from trainers import ask, ending_well, opened, together
+from trainers import ask, ending_well, fill, opened, script, together
 
 
 @pytest.fixture(name="member")
@@ -33,8 +33,7 @@ def interrupt(served, member, command, waiting):
         assert int(ask(member, "signals")) > before
 
 
-def test_interrupted_calls_go_on(daemon, member):
-    served = daemon()
+def test_interrupted_calls_go_on(served, member):
     members = opened(member, served, 2)
 
     first = "join name=job world=2 rank=0"
@@ -43,20 +42,17 @@ def test_interrupted_calls_go_on(daemon, member):
     ask(members[1], "join name=job world=2 rank=1")
     assert members[0].line().startswith("OK ")
 
-    for each in members:
-        ask(each, "param p f32 3")
+    together(members, "param p f32 3")
     interrupt(served, members[0], "plan", lambda: served.job("job")["waiting_for"])
     members[0].say("plan")
     ask(members[1], "plan")
     assert members[0].line().startswith("OK ")
 
-    for rank, each in enumerate(members):
-        ask(each, f"fill {rank + 1}")
+    fill(members)
     ask(members[0], "ready")
     interrupt(served, members[0], "finish", lambda: served.job("job")["waiting_for"])
     members[0].say("finish")
-    ask(members[1], "ready")
-    ask(members[1], "finish")
+    script(members[1], "ready", "finish")
     assert members[0].line().startswith("OK ")
     assert ask(members[0], "check 1.5") == "right"
 
@@ -83,14 +79,12 @@ def test_nonblocking_members(daemon, member):
             ask(each, f"param p{i} f32 {i % 5 + 1}")
     together(members, "poll plan first=64 bucket=64")
     for number in range(5):
-        for rank, each in enumerate(members):
-            ask(each, f"fill {rank + 1}")
+        fill(members)
         ask(members[0], "ready")
         ask(members[0], "finish", "AGAIN")
         ask(members[1], "ready")
         together(members, "poll finish")
-        for each in members:
-            assert ask(each, "check 1.5") == "right"
+        assert set(together(members, "check 1.5")) == {"right"}
     together(members, "poll barrier")
     assert all(rest.startswith("right") for rest in together(members, "poll broadcast 5000001 1"))
     assert all(rest.startswith("right") for rest in together(members, "poll reduce_scatter 1000001 f32 sum"))
@@ -98,9 +92,8 @@ def test_nonblocking_members(daemon, member):
     ask(members[0], "poll leave")
 
 
-def test_what_one_call_receives_may_end_another(daemon, member):
+def test_what_one_call_receives_may_end_another(served, member):
     """The caller's loop hears of it, though nothing is left in the socket."""
-    served = daemon()
     members = opened(member, served, 1, options="nonblocking=1") + opened(member, served, 1)
     for k in range(2):
         for rank, each in enumerate(members):
@@ -109,10 +102,7 @@ def test_what_one_call_receives_may_end_another(daemon, member):
         assert all(each.line().startswith("OK ") for each in members)
         ask(members[0], "barrier", "AGAIN")
     for k in range(2):
-        ask(members[1], f"job {k}")
-        ask(members[1], "barrier")
-    ask(members[0], "job 0")
-    ask(members[0], "barrier")
+        script(members[1], f"job {k}", "barrier")
+    script(members[0], "job 0", "barrier")
     assert ask(members[0], "readable") == "1"
-    ask(members[0], "job 1")
-    ask(members[0], "poll barrier")
+    script(members[0], "job 1", "poll barrier")

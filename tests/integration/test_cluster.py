@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs over several daemons: real daemons that meet over a Unix socket or TLS, and exchange by Gloo."""
-import os
-import signal
 
 import pytest
 
-from clusters import (HELPER, PATIENT, SWIFT, begin, cluster_text, ended, members_of, planned, reconnecting,
-                      restart, team_on)
+from clusters import (HELPER, PATIENT, SWIFT, begin, cluster_text, members_of, planned, reconnecting, restart,
+                      team_on)
 from harness import wait_until
 from teams import SHORT, Team, leave_plans, take_plans, takes_state
-from trainers import OK, ask, crew, join, step, together
+from trainers import OK, ask, connected, crew, ended, join, say, step, together
 
 pytestmark = pytest.mark.host
 
@@ -38,23 +36,6 @@ def test_buckets_of_several_pieces(cluster, member, nodes, world):
         assert step(members) == number
 
 
-def test_a_member_is_killed_and_replaced(cluster, member):
-    """The communicator is the same afterwards."""
-    it = cluster(settings={"rejoin_grace": "60s"})
-    team = Team(members_of(it, member), None, world=3)
-    team.served = it.nodes[0]
-    assert team.step() == [1, 1, 1]
-    before = sorted(it.helpers())
-    stay = [team.members[0], team.members[2]]
-    begin(team, stay)
-    victim = team.kill(1)
-    new = team.replace(1)
-    ended(stay, "VOID_RETRY", "VOID_BEHIND")
-    takes_state(new, stay, 1)
-    assert team.step() == [2, 2, 2]
-    assert sorted(it.helpers()) == before, victim
-
-
 @pytest.mark.parametrize("place", [1, 2])
 def test_a_successor_alone_on_its_daemon_makes_the_plans_that_are_left(cluster, member, place):
     """On the daemon of the lost one, or on one that had no member, no other member knows which these are."""
@@ -62,15 +43,13 @@ def test_a_successor_alone_on_its_daemon_makes_the_plans_that_are_left(cluster, 
     team = Team(members_of(it, member), None, world=2)
     leave_plans(team.members)
     assert team.step() == [1, 1]
-    begin(team, team.members[:1])
-    team.kill(1)
+    team.lose(1)
     team.start = members_of(it, member, [place])
     new = team.replace(1)
     ended(team.members[:1], "VOID_RETRY", "VOID_BEHIND")
     takes_state(new, team.members[:1], 1)
     for slot in take_plans(new, team.members):
-        for each in team.members:
-            ask(each, f"slot {slot}")
+        together(team.members, f"slot {slot}")
         team.step()
 
 
@@ -90,28 +69,6 @@ def test_a_node_is_lost_with_its_members(cluster, member):
     assert team.step() == [2, 2]
 
 
-def test_a_helper_is_killed(cluster, member):
-    """The node that has lost its way to the others comes back. No gradient was touched: nothing is void."""
-    it = cluster(settings={"rejoin_grace": "60s"})
-    team = team_on(it, member, world=2)
-    victim, = it.helpers(it.nodes[1])
-    os.kill(victim, signal.SIGKILL)
-    assert team.step() == [2, 2]
-    wait_until(lambda: any("Gloo" in node.log for node in it.nodes), "the log of who has noticed it first")
-    assert victim not in it.helpers()
-
-
-def test_the_coordinator_is_away_for_a_moment(cluster, member):
-    """Nothing is void, and the job changes its members again afterwards."""
-    it = cluster(settings={"rejoin_grace": "60s"})
-    members = crew(members_of(it, member), None, 2)
-    assert step(members) == 1
-    it.coordinator.program.stop()
-    assert step(members) == 2
-    it.coordinator.program.resume()
-    assert step(members) == 3
-
-
 @pytest.mark.parametrize("world", [2, 9])
 def test_the_coordinator_is_killed_and_comes_back(cluster, member, world):
     """The daemons tell the restarted coordinator, one after the other, all that it has to know, and none of
@@ -125,8 +82,7 @@ def test_the_coordinator_is_killed_and_comes_back(cluster, member, world):
     team.kill(1)
     new = team.replace(1)
     others = [each for each in team.members if each is not new]
-    for each in others:
-        each.say("sync 5")
+    say(others, "sync 5")
     assert ask(new, "sync 0").startswith("step=5 value=1")
     for each in others:
         assert each.line().startswith("OK step=5")
@@ -161,22 +117,18 @@ def test_the_scope_is_an_option_of_the_join(cluster, member, daemon):
     """It goes before the environment, and is the same for all members of a job."""
     it = cluster()
     here = [member(it.nodes[0], env={"GRADSYNC_SCOPE": "cluster"}) for _ in range(2)]
-    for each in here:
-        ask(each, "open")
+    together(here, "open")
     join(here, options="scope=host")
     assert it.nodes[0].job("job")["world_size"] == 2
-    other = member(it.nodes[0])
-    ask(other, "open")
+    other = connected(member(it.nodes[0]))
     assert "has the scope 'host' here, and this process asks for 'cluster'" in \
         ask(other, "join name=job world=2 rank=0 scope=cluster", "INVALID")
     assert "the join option scope=planet is neither 'host' nor 'cluster'" in \
         ask(other, "join name=job world=2 rank=0 scope=planet", "INVALID")
     spread = members_of(it, member)
     spread = [spread(env={"GRADSYNC_SCOPE": "host"}) for _ in range(2)]
-    for each in spread:
-        ask(each, "open")
+    together(spread, "open")
     join(spread, "spread", options="scope=cluster")
-    alone = member(daemon())
-    ask(alone, "open")
+    alone = connected(member(daemon()))
     assert "no coordinator" in ask(alone, "join name=j world=1 rank=0 scope=cluster", "UNSUPPORTED")
     ask(alone, "join name=j world=1 rank=0 scope=host")

@@ -6,11 +6,11 @@ import signal
 
 import pytest
 
-from clusters import SWIFT, begin, ended, members_of, opened, planned, team_on
+from clusters import SWIFT, begin, members_of, opened, planned, team_on
 from harness import wait_until
 from teams import Team
-from test_void_plan import RENEWED, VOID, is_void, made_together, on_slot
-from trainers import OK, ask, crew, join, step, together
+from test_void_plan import begin_plan, is_void, made_together
+from trainers import OK, ask, crew, ended, join, step, together
 
 pytestmark = pytest.mark.host
 
@@ -40,36 +40,6 @@ def test_a_helper_is_killed_in_a_step(cluster, member):
     assert len(it.helpers()) == 3
 
 
-def test_a_helper_is_killed_in_an_operation(cluster, member):
-    it = cluster(2, settings={"rejoin_grace": "60s"})
-    team = team_on(it, member, world=2)
-    halted, = it.helpers(it.nodes[0])
-    victim, = it.helpers(it.nodes[1])
-    os.kill(halted, signal.SIGSTOP)
-    for each in team.members:
-        each.say("allreduce 500000 f32 sum")
-    os.kill(victim, signal.SIGKILL)
-    all_go_on(team, "right")
-    assert team.step() == [2] * team.world
-    assert set(together(team.members, "allreduce 500000 f32 sum")) == {"right"}
-
-
-def test_a_helper_that_stays_stopped_is_ended(cluster, member):
-    """A helper that waits for it in vain is left alone: it answers its daemon."""
-    it = cluster(3, settings={"rejoin_grace": "60s"}, times=SWIFT)
-    team = team_on(it, member, [0, 1, 2, 2])
-    stopped, = it.helpers(it.nodes[1])
-    os.kill(stopped, signal.SIGSTOP)
-    begin(team)
-    it.nodes[1].wait_log(rf"the helper process {stopped} of Gloo \(stopped\) has not answered for [\d.]+ s, "
-                         "and is ended")
-    all_go_on(team, "step=2 ")
-    assert team.step() == [3] * team.world
-    assert stopped not in it.helpers() and len(it.helpers()) == 3
-    for node in (it.nodes[0], it.nodes[2]):
-        assert "and is ended" not in node.log
-
-
 @pytest.mark.parametrize("begun", [(), (0,), (0, 2)], ids=["by-none", "by-one", "by-both"])
 def test_a_plan_is_void_with_the_generation(cluster, member, begun):
     """void_on_loss, over several nodes: for all that stay it is as if it had never been begun."""
@@ -79,21 +49,17 @@ def test_a_plan_is_void_with_the_generation(cluster, member, begun):
     assert team.step() == [1, 1, 1]
     before = sorted(it.helpers())
     stay = [team.members[0], team.members[2]]
-    on_slot(stay, 1)
-    for rank in begun:
-        ask(team.members[rank], RENEWED)
-        team.members[rank].say(VOID)
+    together(stay, "slot 1")
+    begin_plan([team.members[rank] for rank in begun])
     team.kill(1)
     new = team.replace(1)
-    for rank in {0, 2} - set(begun):
-        ask(team.members[rank], RENEWED)
-        team.members[rank].say(VOID)
+    begin_plan([team.members[rank] for rank in {0, 2} - set(begun)])
     for each in stay:
         is_void(each)
     for rest in together(team.members, "sync 1"):
         assert rest == "step=1 value=1 strange=0"
     assert made_together(team) == [1, 1, 1]
-    on_slot(team.members, 0)
+    together(team.members, "slot 0")
     assert team.step() == [2, 2, 2]
     assert sorted(it.helpers()) == before
 

@@ -2,8 +2,8 @@
 """Which ranks members of a job over several daemons have, at first and later."""
 import pytest
 
-from clusters import ended, opened, planned
-from trainers import OK, ask, fields, step, together
+from clusters import opened, planned
+from trainers import OK, ask, ended, fields, step, together
 
 pytestmark = pytest.mark.host
 
@@ -46,8 +46,7 @@ def test_a_member_that_returns_on_another_host_has_its_rank(places, member, rank
     members[0] = new
     planned([new])
     ask(new, "state 100 1")
-    for each in members[1:]:
-        ask(each, "state 100 1")
+    together(members[1:], "state 100 1")
     together(members, "sync 1")
     assert [place(each)[0] for each in members] == [0, 1, 2]
     assert [fields(ask(each, "place"))["member"] for each in members] == ids

@@ -8,12 +8,12 @@ import pytest
 
 import harness
 import wire
-from clusters import PATIENT, STAY, SWIFT, Cluster, begin, ended, members_of, reconnecting, restart, team_on
+from clusters import PATIENT, STAY, SWIFT, Cluster, begin, members_of, reconnecting, restart, team_on
 from harness import wait_until
 from peer import form
 from returning import Returning, back
 from teams import Team, Training, takes_state
-from trainers import OK, ask, crew, fields, together
+from trainers import OK, ask, bring, crew, ended, fields, say, together
 
 pytestmark = pytest.mark.host
 
@@ -73,8 +73,7 @@ def test_a_step_that_is_open_when_a_daemon_is_killed(cluster, member, first):
     restart(it.nodes[1], orderly=False)
     begin(team, [each for rank, each in enumerate(team.members) if rank not in first])
     ended(team.members, OK)
-    for each in team.members:
-        assert ask(each, "check 2.5") == "right"
+    assert set(together(team.members, "check 2.5")) == {"right"}
     together(team.members, "barrier")
     assert team.step() == [3] * 4
 
@@ -190,8 +189,7 @@ def test_a_node_loses_its_state_and_gets_it_back(cluster, member):
         put_back(it.nodes[1], state)
         it.nodes[1].start()
         ended(begin(team), "VOID_RETRY")
-        for each in team.members:
-            each.say("ready")
+        say(team.members, "ready")
         ended(team.members, "MEMBER_LOST")
         for each in team.members:
             each.kill()
@@ -273,8 +271,7 @@ def test_a_call_that_waits_goes_on(cluster, member, orderly):
     """A barrier for which some have come, on the daemon that goes and on the other one."""
     it = cluster()
     team = team_on(it, member, [0, 1, 1, 1])
-    for each in team.members[:3]:
-        each.say("barrier")
+    say(team.members[:3], "barrier")
     wait_until(lambda: it.nodes[1].job("team")["waiting_for"], "the barrier waits for rank 3")
     restart(it.nodes[1], orderly)
     assert ask(team.members[3], "barrier") == ""
@@ -287,31 +284,22 @@ def test_several_plans_and_freed_ones(cluster, member):
     it = cluster()
     members = crew(members_of(it, member, [0, 1, 1, 1]), None, 4)
     for slot in (1, 2, 3):
-        for each in members:
-            ask(each, f"slot {slot}")
-            ask(each, f"param p{slot} f32 {10 * slot}")
-        together(members, "plan")
+        together(members, f"slot {slot}", f"param p{slot} f32 {10 * slot}", "plan")
     counts = {}
 
     def steps(slot, n=1):
-        for each in members:
-            ask(each, f"slot {slot}")
+        together(members, f"slot {slot}")
         for _ in range(n):
-            for rank, each in enumerate(members):
-                ask(each, f"fill {rank + 1}")
-            together(members, "ready")
+            bring(members)
             rests = [fields(rest) for rest in together(members, "finish")]
             counts[slot] = counts.get(slot, 0) + 1
             assert {int(rest["step"]) for rest in rests} == {counts[slot]}, rests
-            for each in members:
-                assert ask(each, "check 2.5") == "right"
+            assert set(together(members, "check 2.5")) == {"right"}
 
     steps(0, 3)
     steps(1, 2)
     steps(3, 1)
-    for each in members:
-        ask(each, "slot 1")
-    together(members, "plan_free")
+    together(members, "slot 1", "plan_free")
     wait_until(lambda: len(it.nodes[1].job("job")["plans"]) == 3, "the end of a plan")
     for orderly in (False, True):
         restart(it.nodes[1], orderly)
@@ -352,28 +340,14 @@ def test_the_others_have_gone_on(cluster, member):
     assert team.step() == [2] * 2
     assert team.step() == [3] * 2
     it.nodes[1].start()
-    for each in away:
-        each.say("barrier")
+    say(away, "barrier")
     ended(away, "VOID_RETRY", "VOID_BEHIND")
-    for each in stay:
-        each.say("sync 3")
-    for each in away:
-        each.say("sync 1")
+    say(stay, "sync 3")
+    say(away, "sync 1")
     for each in stay + away:
         assert each.line().startswith("OK step=3 value=1")
     team.members = stay + away
     assert team.step() == [4] * 4
-
-
-def test_the_process_of_a_stopped_daemon_is_no_obstacle(cluster, member):
-    """One that hangs is killed by its service manager: SIGSTOP, SIGKILL, and another one."""
-    it = cluster()
-    team = team_on(it, member, [0, 1])
-    it.nodes[1].program.stop()
-    begin(team, team.members[:1])
-    restart(it.nodes[1], orderly=False)
-    begin(team, team.members[1:])
-    assert [fields(rest)["step"] for rest in ended(team.members, OK)] == ["2", "2"]
 
 
 @pytest.mark.parametrize("orderly", [True, False])

@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from clusters import begin, ended, restart, team_on
+from clusters import restart, team_on
 from teams import takes_state
-from trainers import ask, fields, together
+from trainers import ask, ended, fields, say, together
 
 pytestmark = pytest.mark.host
 SETTINGS = {"rejoin_grace": "60s", "drain_timeout": "60s"}
@@ -52,9 +52,7 @@ def test_they_go_on_after_losses(cluster, member):
     assert team.step() == [3, 3]
     assert generation_of(team.members[0]) == generation
     sealed(team.members)
-    stay = team.members[:1]
-    begin(team, stay)
-    team.kill(1)
+    _, stay = team.lose(1)
     new = team.replace(1)
     ended(stay, "VOID_RETRY", "VOID_BEHIND")
     takes_state(new, stay, 3)
@@ -67,8 +65,7 @@ def test_they_go_on_where_the_process_that_sends_is_lost(cluster, member):
     it = cluster(["a", "b"], settings=SETTINGS)
     members = team_on(it, member, [0, 1]).members
     for call in (f"broadcast {40 * MIB} 0", f"allgather {20 * MIB}", f"broadcast {60 * MIB} 1"):
-        for each in members:
-            each.say(f"{call} sealed")
+        say(members, f"{call} sealed")
         victim, = it.helpers(it.nodes[1])
         os.kill(victim, signal.SIGKILL)
         assert [each.line() for each in members] == ["OK right"] * 2

@@ -6,51 +6,17 @@ import re
 
 import pytest
 
-from clusters import members_of, opened, planned
-from trainers import ask, crew, fields, join, step, together
+from clusters import members_of
+from trainers import ask, crew, fields, step, together
 
 pytestmark = pytest.mark.host
 
 
 def test_the_divisor_of_a_step(cluster, member):
     members = crew(members_of(cluster(), member), None, 4)
-    for each in members:
-        ask(each, "fill 4 0")
-        ask(each, "divisor 2")
-    together(members, "ready")
-    together(members, "finish")
+    together(members, "fill 4 0", "divisor 2", "ready", "finish")
     assert {float(ask(each, "get 0 0")) for each in members} == {8}
     assert step(members) == 2                       # and the next one divides by the world size again
-
-
-def test_divisors_that_differ_are_named(cluster, member):
-    it = cluster()
-    members = crew(members_of(it, member), None, 2)
-    assert step(members) == 1
-    for each, divisor in zip(members, (3, 5)):
-        ask(each, f"divisor {divisor}")
-    together(members, "ready")
-    for each in members:
-        each.say("finish")
-    for rank, each in enumerate(members):
-        name, _, rest = each.line().partition(" ")
-        mine, other = ((3, 5), (5, 3))[rank]
-        assert name == "OPERATION_MISMATCH", (name, rest)
-        assert f"job 'job', step 2: rank {rank} (pid {each.pid}) divides by {mine}, members of another " \
-            f"node by {other}; set the same divisor on all members" in rest
-
-
-def test_plans_that_differ_are_named_to_all(cluster, member):
-    """Ranks 0 and 2 are on one daemon, 1 and 3 on the other. The next attempt is a new plan."""
-    members = opened(cluster(), member, 0, 1, 0, 1)
-    join(members)
-    for rank, each in enumerate(members):
-        ask(each, "param layer.weight f32 4 2")
-        ask(each, f"param layer.{'scale' if rank % 2 else 'bias'} f32 4")
-    text, = set(together(members, "plan", "PLAN_MISMATCH"))
-    said = r'parameter 1 is "layer.scale" on rank [13] \(pid \d+\) but "layer.bias" on rank [02] \(pid'
-    assert re.search(said, text), text
-    assert step(planned(members)) == 1
 
 
 SIZES = (5, 300, 40)
@@ -114,23 +80,3 @@ def test_who_brought_what_is_not_finite_is_known_everywhere(cluster, member):
             (1, members[1].pid if number == 1 else None, 2, "bias", 6)
         assert job["nonfinite"] == 6 and job["nonfinite_steps"] == 1
         assert f"step 2: rank 1 ({who}) brought 6 non-finite values: bucket 0" in node.ctl("status")
-
-
-def test_what_nobody_used_is_known_to_all(cluster, member):
-    """A parameter is unused if it has no gradient on any node. A node alone cannot know that."""
-    members = crew(members_of(cluster(), member), None, 2)
-    for number, absent in enumerate((("0", "1"), ("0 1", "0"), ("0 1 2", "0 1 2"), ("", "2")), 1):
-        for rank, (each, gone) in enumerate(zip(members, absent)):
-            here = " ".join(sorted(set("012") - set(gone)))
-            ask(each, f"fill {rank + 1}")
-            for word, params in (("absent", gone), ("ready", here)):
-                if params:
-                    ask(each, f"{word} {params}")
-        ends = [fields(rest) for rest in together(members, "finish")]
-        unused = set(absent[0].split()) & set(absent[1].split())
-        assert {(end["step"], end["bytes"] == "0") for end in ends} == {(str(number), len(unused) == 3)}
-        for each in members:
-            assert ask(each, "unused") == "".join(str(int(param in unused)) for param in "012")
-            for param in "012":
-                whole = sum(rank + 1 for rank in (0, 1) if param not in absent[rank].split())
-                assert float(ask(each, f"get {param} 0")) == whole / 2, (number, param)

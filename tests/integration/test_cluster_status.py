@@ -8,10 +8,10 @@ import signal
 
 import pytest
 
-from clusters import SWIFT, Cluster, Gate, ended, members_of, opened, write_key
+from clusters import SWIFT, Cluster, Gate, members_of, opened, write_key
 from harness import free_port, wait_until
 from peer import Peer
-from trainers import OK, ask, crew, fields, step
+from trainers import OK, ask, crew, ended, fields, script, step, together
 
 pytestmark = pytest.mark.host
 
@@ -61,8 +61,7 @@ def test_every_daemon_shows_the_whole_job(hosts, member, peers):
 def bring(members, *ranks):
     """These bring their part of a step, and wait for its end."""
     for rank in ranks:
-        ask(members[rank], f"fill {rank + 1}")
-        ask(members[rank], "ready")
+        script(members[rank], f"fill {rank + 1}", "ready")
         members[rank].say("finish")
 
 
@@ -191,9 +190,7 @@ def test_collectives_and_plans_name_those_on_other_hosts(hosts, member):
     assert ask(members[1], "barrier") is not None
     assert members[0].line().startswith("OK")
     assert fields(ask(members[0], "stall"))["host"] == "beta"
-    for each in members:
-        ask(each, "slot 1")
-        ask(each, "param more f32 9")
+    together(members, "slot 1", "param more f32 9")
     members[0].say("plan")
     wait_until(lambda: is_named(it.nodes[0], rank=1, host="beta", what="plan"), "the name")
     it.nodes[0].wait_log(r"agreement on plan 1: waiting [\d.]+ s for rank 1 on host beta")
@@ -301,14 +298,6 @@ def test_a_join_that_times_out_says_where_members_are_missing(hosts, member):
     assert "host gamma has none" in line and re.search(r"\b[12] of 3 members;", line), line
 
 
-def test_many_empty_hosts_are_counted(hosts, member):
-    it = hosts("alpha", *(f"h{i}" for i in range(10)))
-    each, = opened(it, member, 0)
-    each.say("join name=job world=2 rank=0")
-    said = "1 of 2 members; " + ", ".join(f"host h{i}" for i in range(8)) + " and 2 more have none"
-    wait_until(lambda: shown(it.nodes[0]).get("text") == said, "the text")
-
-
 # -- connections between daemons
 
 
@@ -357,6 +346,5 @@ def test_links_between_daemons_are_listed(daemon, build, scratch):
     connected(it.coordinator, "alpha", "beta")
 
 
-def test_a_daemon_alone_has_no_links(daemon):
-    served = daemon()
+def test_a_daemon_alone_has_no_links(served):
     assert links(served) == [] and served.status()["links"] == []

@@ -2,9 +2,9 @@
 """A job's token, where its members are on several daemons."""
 import pytest
 
-from clusters import SWIFT, ended, opened, planned, reconnecting, restart
+from clusters import SWIFT, opened, planned, reconnecting, restart
 from harness import wait_until
-from trainers import OK, ask, step
+from trainers import OK, ask, ended, step
 
 pytestmark = pytest.mark.host
 

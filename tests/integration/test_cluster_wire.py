@@ -17,7 +17,7 @@ from harness import free_port, wait_until
 from hosts import Hosts, needed
 from linkpeer import (ARRIVAL, ATTACH, HELLO, HELLO_MOST, NODE, PAYLOAD_MOST, REPORT, TABLE,
                       arrival, frame, hello, over_unix, post)
-from trainers import ask
+from trainers import ask, connected, script
 
 pytestmark = pytest.mark.host
 
@@ -156,8 +156,7 @@ def test_jobs_of_users_that_the_key_does_not_name(target, member):
     theirs.write_text(f"narrow {'ef' * 32}\n")
     theirs.chmod(0o600)
     other = it.add(key_file=theirs)
-    trainer = member(other)
-    ask(trainer, "open")
+    trainer = connected(member(other))
     assert "the coordinator admits no jobs of uid 0 from this host; give its key that uid (uids=)" in ask(
         trainer, "join name=theirs world=1 rank=0", "DENIED")
     it.job.on()
@@ -221,8 +220,7 @@ def test_a_step_is_open_when_a_key_loses_a_uid(target):
     it = target()
     it.job.end()
     one = it.job.members[0]
-    ask(one, "fill 1")
-    ask(one, "ready")
+    script(one, "fill 1", "ready")
     one.say("finish")
     rewrite_keys(it, f"{' '.join(it.key[:2])} uids=61777")
     assert "admits no jobs of uid 0 from this host" in one.line(40)    # not after `abandon`

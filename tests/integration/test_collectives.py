@@ -2,7 +2,7 @@
 """Collectives of libgradsync against a real daemon."""
 import pytest
 
-from trainers import ask, crew, ending_well, join, opened, together
+from trainers import ask, crew, ending_well, fill, joined, together
 
 
 @pytest.fixture(name="member")
@@ -14,8 +14,7 @@ def member_that_ends_well(member):
 def test_collectives(daemon, member, world):
     """Sizes from one byte to several times the staging memory."""
     served = daemon(settings={"staging_bytes": "1MiB"})
-    members = opened(member, served, world)
-    join(members)
+    members = joined(member, served, world)
     together(members, "barrier")
     for size in (0, 1, 63, 64, 65, 4097, (1 << 20) - 1, 1 << 20, 2_500_001):
         for root in range(world):
@@ -25,9 +24,7 @@ def test_collectives(daemon, member, world):
         for dtype, reduce in (("f32", "avg" if world != 3 else "sum"), ("f64", "max"), ("i32", "sum"), ("i64", "prod"), ("u8", "min")):
             assert set(together(members, f"allreduce {count} {dtype} {reduce}")) == {"right"}
             assert set(together(members, f"reduce_scatter {count} {dtype} {reduce}")) == {"right"}
-    together(members, "barrier")
-    for each in members:
-        ask(each, "leave")
+    together(members, "barrier", "leave")
 
 
 @pytest.mark.parametrize("commands", [
@@ -37,8 +34,7 @@ def test_collectives(daemon, member, world):
 ], ids=lambda pair: "-".join(pair).replace(" ", "_"))
 def test_collectives_that_differ_fail_on_all(daemon, member, commands):
     served = daemon(settings={"staging_bytes": "1MiB"})
-    members = opened(member, served, 2)
-    join(members)
+    members = joined(member, served, 2)
     for each, command in zip(members, commands):
         each.say(command)
     for each in members:
@@ -49,17 +45,9 @@ def test_collectives_that_differ_fail_on_all(daemon, member, commands):
 
 def test_a_collective_while_a_step_is_open(daemon, member):
     members = crew(member, daemon(), 2)
-    for rank, each in enumerate(members):
-        ask(each, f"fill {rank + 1}")
+    fill(members)
     ask(members[0], "ready")
     assert set(together(members, "allreduce 100 f32 avg")) == {"right"}
     ask(members[1], "ready")
     together(members, "finish")
     assert ask(members[0], "check 1.5") == "right"
-
-
-def test_a_staging_memory_that_is_too_small(daemon, member):
-    served = daemon(settings={"staging_bytes": "64KiB"})
-    members = opened(member, served, 2)
-    join(members)
-    assert set(together(members, "allgather 1000000")) == {"right"}

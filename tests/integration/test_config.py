@@ -24,12 +24,6 @@ def test_a_wrong_flag_is_wrong_usage(program, flags, expected):
     assert len(made.err.splitlines()) == 1
 
 
-def test_a_missing_file_stops_the_start(program):
-    made = program(harness.DAEMON, "--config=/nonexistent/gradsyncd.conf")
-    assert made.wait() == 1
-    assert "/nonexistent/gradsyncd.conf: No such file or directory" in made.err
-
-
 @pytest.mark.parametrize("flag", ["--version", "-V"])
 def test_version(program, flag):
     made = program(harness.DAEMON, flag)

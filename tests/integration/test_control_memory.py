@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control memory of a plan: the diagnosis pages in a memfd of their own, beside the arena."""
-import fcntl
 import functools
 import os
 import struct
@@ -8,8 +7,8 @@ import struct
 import pytest
 
 from harness import restart, wait_until
-from peer import PAGE, Own, Peer, Plan, Refused, memfd, punch, small_plan
-from returning import Returning, back, enter, go
+from peer import PAGE, Own, Peer, Plan, punch, small_plan
+from returning import back, enter, go
 
 ours = functools.partial(Plan, [("a", [256], 0), ("b", [256], 0)])
 
@@ -70,43 +69,24 @@ def test_what_is_missing_is_named(serve):
     crew.go()
 
 
-def test_what_it_costs(serve):
+def test_what_it_costs(watched):
     """One descriptor and its bytes for each member and plan, and no mapping in the daemon."""
-    served = serve()
-    crew = served.crew("ours", plan=ours)
-    before, after = served.before, served.steady()
+    crew = watched.crew("ours", plan=ours)
+    before, after = watched.before, watched.steady()
     assert controls(after["fds"]) - controls(before["fds"]) == 2
     assert after["arenas"] - before["arenas"] == 2
     assert 0 <= after["bytes"] - before["bytes"] - 2 * (PAGE + PAGE) < 1024
-    assert "gradsync-control" not in served.daemon.maps()
+    assert "gradsync-control" not in watched.daemon.maps()
     for peer in crew.peers:
         peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=0)
-    wait_until(lambda: controls(served.daemon.fds()) == controls(before["fds"]), "an end of the pages")
-
-
-def test_descriptors_are_charged(serve):
-    """Two for a plan: that of the arena, and that of the control memory."""
-    def fit(limit):
-        served = serve(settings={"fds_per_uid": limit})
-        peer, ordinal = served.crew("fit", 1, plan=None).peers[0], 0
-        try:
-            while True:
-                plan = small_plan(ordinal=ordinal)
-                peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
-                ordinal += 1
-        except Refused as refusal:
-            assert refusal.code == "QUOTA" and "fds_per_uid" in refusal.text, refusal
-        return ordinal
-
-    assert fit(40) - fit(20) == 10
+    wait_until(lambda: controls(watched.daemon.fds()) == controls(before["fds"]), "an end of the pages")
 
 
 @pytest.mark.parametrize("touch", [True, False])
-def test_pages_are_never_the_daemons(serve, touch):
+def test_pages_are_never_the_daemons(watched, touch):
     """Neither one that its member has never touched, nor one that it has given back, is allocated by a look
     at it; and a member that gives back what the daemon does not use is not evicted."""
-    served = serve()
-    crew = keepers(served)
+    crew = keepers(watched)
     if not touch:
         for peer in crew.peers:
             punch(peer.control, 0, PAGE)
@@ -122,10 +102,9 @@ def test_pages_are_never_the_daemons(serve, touch):
         assert [peer.blocks() for peer in crew.peers] == [0, 0]
 
 
-def test_the_member_may_leave_it_untouched(serve):
+def test_the_member_may_leave_it_untouched(watched):
     """The daemon does not map this memory, so its pages need not be there, as those of an arena must be."""
-    served = serve()
-    crew = keepers(served, plan=None)
+    crew = keepers(watched, plan=None)
     plans = [ours() for _ in crew.peers]
     for peer, plan in zip(crew.peers, plans):
         request = peer.plan_send(plan)
@@ -150,11 +129,10 @@ def test_a_layout_that_is_not_known(serve, version, known):
     end_step(crew)
 
 
-def test_members_with_and_without_an_arena(serve):
+def test_members_with_and_without_an_arena(watched):
     """The plan is the same, wherever the buckets of each member lie."""
-    served = serve()
-    crew = served.crew("mixed", 2, plan=None)
-    own = served.adopt(Own(16 * PAGE))
+    crew = watched.crew("mixed", 2, plan=None)
+    own = watched.adopt(Own(16 * PAGE))
     crew.peers[1].register(own)
     plans = [small_plan(2), own.place(small_plan(2))]
     assert plans[1].bytes == 0
@@ -181,33 +159,8 @@ def test_members_with_and_without_an_arena(serve):
             peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=plan.ordinal)
 
 
-WRONG = {
-    "none": {"control_bytes": 0},
-    "odd": {"control_bytes": 100},
-    "short": {"control_bytes": PAGE, "params": 60000},
-    "long": {"control_bytes": 2 * PAGE},
-    "huge": {"control_bytes": 1 << 63},
-}
-
-
-@pytest.mark.parametrize("changes", WRONG.values(), ids=WRONG)
-def test_sizes_that_cannot_be(serve, changes):
-    crew = serve().crew("wrong", 1, plan=None)
-    refusal = crew.peers[0].refusal(crew.peers[0].plan_send(ours(), **changes))
-    assert refusal.code == "INVALID", refusal
-
-
-def test_it_is_no_memory_for_gradients(serve):
-    served = serve()
-    crew = keepers(served)
-    peer = crew.peers[0]
-    refusal = peer.refusal(peer.send("REGISTER", fds=[peer.control], job=peer.job, offset=0, bytes=PAGE))
-    assert refusal.code == "INVALID" and "has its use already" in refusal.text, refusal
-
-
-def test_after_a_restart(daemon, pair, peers):
+def test_after_a_restart(served, pair, peers):
     """It is offered with the arena again, and says what it said before."""
-    served = daemon()
     old = pair(served)
     go(old, 1)
     restart(served)
@@ -227,35 +180,3 @@ def test_after_a_restart(daemon, pair, peers):
     for each in new:
         assert each.outcome(each.plans[0])[0] == "COMMITTED"
     go(new, 3)
-
-
-def test_what_is_offered_after_a_restart(daemon, pair, peers, tmp_path):
-    """Nothing that could make the daemon wait, or that is not what was described."""
-    served = daemon()
-    old = pair(served)
-    restart(served)
-    made = peers(Returning(served.socket))
-    made.rejoin(old[0])
-    plan, arena = old[0].plans[0], old[0].memory[0]
-    (tmp_path / "file").write_bytes(bytes(PAGE))
-    offers = [(memfd(PAGE, fcntl.F_SEAL_GROW), "F_SEAL_SHRINK"),
-              (memfd(PAGE, hidden=64 << 20), "without room behind its end"),
-              (memfd(2 * PAGE), "8192 bytes instead of 4096"),
-              (memfd(0), "do not lie"),
-              (os.open(tmp_path / "file", os.O_RDWR), "memfd"),
-              (os.pipe()[0], "pipe"),
-              (os.open("/dev/zero", os.O_RDWR), "memfd"),
-              (None, "1 file descriptors came for 2 memories")]
-    for fd, word in offers:
-        refusal = made.refusal(made.offer(plan, arena, 0, fd))
-        assert refusal.code == "INVALID" and word in refusal.text, refusal
-        if fd is not None:
-            os.close(fd)
-    wait_until(lambda: "/memfd:offered (deleted)" not in served.fds(), "an end of what was refused")
-    with os.fdopen(memfd(PAGE)) as other:     # as good as the one from before
-        made.offer(plan, arena, 0, other.fileno())
-    made.take_over(old[0])
-    made.told(1)
-    other = back(peers, served, old[1])
-    enter([made, other])
-    go([made, other], 1)

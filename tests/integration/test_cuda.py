@@ -10,21 +10,10 @@ from random import Random
 import pytest
 
 import gpus
-from harness import DAEMON, kill, stop, wait_until
-from trainers import ask, bring, crew, end, join, step, together
+from harness import DAEMON, kill, wait_until
+from trainers import ask, bring, connected, crew, end, ended, join, say, script, step, together
 
 FLOATS = ("a f32 5", "b f32 300 20", "c bf16 70000")
-
-
-@pytest.fixture
-def gpu(machine, build, monkeypatch, request):
-    """gpu(**options) -> a daemon that serves the GPU. Members that are started keep their gradients there."""
-    daemon = request.getfixturevalue("daemon")
-    monkeypatch.setenv("MEMBER_CUDA", "1")
-
-    def start(**options):
-        return daemon(device="cuda:0", **options)
-    return start
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
@@ -40,47 +29,13 @@ def test_averages(world, gpu, member):
 def test_absent_parameters_add_zero(gpu, member):
     members = crew(member, gpu(), 2, params=FLOATS)
     step(members)
-    for each in members:
-        ask(each, "fill 4")
+    together(members, "fill 4")
     ask(members[0], "ready 0 1 2")
-    ask(members[1], "ready 0 2")
-    ask(members[1], "absent 1")
+    script(members[1], "ready 0 2", "absent 1")
     together(members, "finish")
     for each in members:
         assert ask(each, "get 1 0") == "2"
         assert ask(each, "get 0 0") == "4"
-
-
-@pytest.mark.usefixtures("nothing_left")
-def test_several_plans_and_jobs(gpu, member):
-    served = gpu()
-    first, second = crew(member, served, 2, params=FLOATS), None
-    for each in first:
-        ask(each, "slot 1")
-        ask(each, "param a f32 5")
-    together(first, "plan")
-    second = [member(served) for _ in range(2)]
-    for each in second:
-        ask(each, "open")
-    join(second, "other")
-    for each in second:
-        ask(each, "param z f32 100000")
-    together(second, "plan")
-    for _ in range(3):
-        bring(first)
-        step(second)
-        end(first)
-
-
-@pytest.mark.usefixtures("nothing_left")
-def test_data_of_collectives_may_lie_on_the_gpu(gpu, member):
-    served = gpu()
-    members = [member(served) for _ in range(2)]
-    together(members, "open")
-    join(members)
-    for rank, each in enumerate(members):
-        each.say(f"allreduce_on_gpu 5000000 {rank + 1}")
-    assert [each.line() for each in members] == ["OK 3 3", "OK 3 3"]
 
 
 PLACED = ("a f32 5", "b f32 300 20", "c f32 1000")
@@ -112,15 +67,12 @@ def test_memory_of_the_trainers_own(offset, gpu, member):
     kill(served)
     served.start()
     assert step(members) == 2
-    together(members, "plan_free")
-    together(members, "unregister 0")
-    together(members, "leave")
+    together(members, "plan_free", "unregister 0", "leave")
 
 
 def test_memory_that_cannot_be_registered(gpu, member):
     served = gpu()
-    each = member(served)
-    ask(each, "open")
+    each = connected(member(served))
     join([each])
     for number, (command, text) in enumerate([
             ("2000000 of=1000000", "are not all of one allocation"),
@@ -133,13 +85,11 @@ def test_memory_that_cannot_be_registered(gpu, member):
 
 def test_memory_of_another_user_is_refused_by_name(gpu, member):
     served = gpu(settings={"socket_mode": "0666"})
-    each = member(served, uid=65533)
-    ask(each, "open")
+    each = connected(member(served, uid=65533))
     join([each])
     said = ask(each, "register 0 4096", "DENIED")
     assert "this trainer has uid 65533, gradsyncd has 0. Let gradsyncd allocate the gradients" in said
-    ask(each, "param a f32 5")
-    ask(each, "plan")
+    script(each, "param a f32 5", "plan")
     step([each])
 
 
@@ -147,8 +97,7 @@ def test_memory_of_another_user_is_refused_by_name(gpu, member):
 def test_marks_in_a_stream_that_is_captured_are_refused(gpu, member):
     members = crew(member, gpu(), 2, params=FLOATS)
     for each in members:
-        ask(each, "fill 1")
-        ask(each, "capture 1")
+        script(each, "fill 1", "capture 1")
         assert "the stream is being captured into a graph" in ask(each, "ready 1", "UNSUPPORTED")
         ask(each, "capture 0")
     bring(members)
@@ -170,8 +119,7 @@ def test_a_trainer_without_a_driver_is_told_so(gpu, member, monkeypatch):
     served = gpu()
     monkeypatch.delenv("LD_LIBRARY_PATH")
     monkeypatch.delenv("MEMBER_CUDA")
-    each = member(served)
-    ask(each, "open")
+    each = connected(member(served))
     join([each])
     ask(each, "param a f32 5")
     said = ask(each, "plan", "UNSUPPORTED")
@@ -187,28 +135,13 @@ def test_a_gpu_that_fails_ends_the_daemon_and_the_next_one_goes_on(gpu, member, 
     step(members)
     step(members)
     bring(members)
-    for each in members:
-        each.say("finish")
+    say(members, "finish")
     assert served.program.wait() == 70
     assert "the GPU (fake GPU) failed: a reduction could not be launched: CUDA_ERROR_LAUNCH_FAILED; " \
            "this gradsyncd ends with status 70" in served.log
     served.start()
-    for each in members:
-        assert each.line().startswith("VOID_RETRY ")
+    ended(members, "VOID_RETRY")
     assert step(members) == 3
-
-
-@pytest.mark.parametrize("end_daemon", [stop, kill])
-def test_the_next_daemon_goes_on_with_the_same_memory(end_daemon, gpu, member):
-    served = gpu()
-    members = crew(member, served, 3, params=FLOATS)
-    step(members)
-    addresses = [ask(each, "address 1") for each in members]
-    end_daemon(served)
-    served.start()
-    assert step(members) == 2
-    assert step(members) == 3
-    assert [ask(each, "address 1") for each in members] == addresses
 
 
 @pytest.mark.fake
@@ -219,8 +152,7 @@ def test_kernels_of_a_killed_daemon_are_left_to_end(gpu, member, build, monkeypa
     members = crew(member, served, 2, params=FLOATS)
     for _ in range(3):
         bring(members)
-        for each in members:
-            each.say("finish")
+        say(members, "finish")
         wait_until(lambda: served.pid in gpus.at_work(build), "a kernel of the daemon's to run")
         kill(served)
         served.start()
@@ -235,15 +167,13 @@ def test_members_killed_in_the_middle_of_a_step(marks, gpu, member, monkeypatch)
     served = gpu(settings={"rejoin_grace": "30s"})
     members = crew(member, served, 3, params=FLOATS)
     step(members)
-    for each in members:
-        ask(each, "fill 1")
+    together(members, "fill 1")
     ask(members[0], marks)
     for each in members[1:]:
         ask(each, "ready")
         each.say("finish")
     members[0].kill()
-    members[0] = member(served)
-    ask(members[0], "open")
+    members[0] = connected(member(served))
     members[0].say("join name=job world=3 rank=0")
     for each in members[1:]:
         code = each.line().partition(" ")[0]
@@ -272,14 +202,11 @@ def test_killed_at_any_point(gpu, member):
             settle(members, [answered, 0, 0])
         else:
             members[2].kill()
-            members[2] = member(served)
-            ask(members[2], "open")
+            members[2] = connected(member(served))
             members[2].say("join name=job world=3 rank=2")
             settle(members[:2], [answered, 0])
             assert members[2].line().startswith("OK ")
-            for param in FLOATS:
-                ask(members[2], f"param {param}")
-            together(members[2:], "plan")
+            script(members[2], *(f"param {param}" for param in FLOATS), "plan")
             together(members, "sync 0")
     settle_all(members)
     step(members)

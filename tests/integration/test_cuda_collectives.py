@@ -3,8 +3,8 @@
 import pytest
 
 import harness
-from test_cuda import FLOATS, gpu  # noqa: F401
-from trainers import ask, crew, end, join, together
+from test_cuda import FLOATS
+from trainers import ask, crew, end, join, script, together
 
 KINDS = ("allgather", "reduce_scatter", "broadcast", "allreduce")
 PLACES = ("0 same", "0 0", "0 host", "host 0", "host host", "1 1", "1 host", "host 1")
@@ -51,7 +51,7 @@ def test_alone_a_copy_that_fails_is_an_error(alone):
 @pytest.mark.fake
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.usefixtures("nothing_left")
-def test_with_a_daemon_data_may_lie_on_its_gpu(world, gpu, member):  # noqa: F811
+def test_with_a_daemon_data_may_lie_on_its_gpu(world, gpu, member):
     served = gpu(settings={"staging_bytes": "1MiB"})
     members = [member(served) for _ in range(world)]
     together(members, "open")
@@ -64,7 +64,7 @@ def test_with_a_daemon_data_may_lie_on_its_gpu(world, gpu, member):  # noqa: F81
 
 
 @pytest.fixture
-def pair(gpu, member, monkeypatch):  # noqa: F811
+def pair(gpu, member, monkeypatch):
     monkeypatch.setenv("FAKE_GPU_DEVICES", "2")
     served = gpu(settings={"staging_bytes": "1MiB"})
 
@@ -106,7 +106,7 @@ def test_a_copy_that_fails_on_one_member_is_an_error_on_all(call, floats, pair):
 
 @pytest.mark.fake
 @pytest.mark.parametrize("mark", ["ready", "absent"])
-def test_a_stream_of_another_gpu_is_refused(mark, gpu, member, monkeypatch):  # noqa: F811
+def test_a_stream_of_another_gpu_is_refused(mark, gpu, member, monkeypatch):
     """The parameter is not marked, so it can be marked in a stream of the right one."""
     monkeypatch.setenv("FAKE_GPU_DEVICES", "2")
     members = crew(member, gpu(), 2, params=FLOATS)
@@ -114,7 +114,5 @@ def test_a_stream_of_another_gpu_is_refused(mark, gpu, member, monkeypatch):  # 
         ask(each, f"fill {rank + 1}")
         said = ask(each, f"mark_on {mark} 1 0", "INVALID")
         assert "cuda:0: the stream is none of this GPU's primary context" in said
-        ask(each, f"fill {rank + 1} 0")
-        ask(each, "mark_on ready 0 0")
-        ask(each, "ready 1 2")
+        script(each, f"fill {rank + 1} 0", "mark_on ready 0 0", "ready 1 2")
     assert end(members) == 1

@@ -7,8 +7,8 @@ import pytest
 
 import harness
 from peer import Peer, Refused
-from test_cuda import FLOATS, gpu  # noqa: F401
-from trainers import ask, crew, join, step
+from test_cuda import FLOATS
+from trainers import ask, connected, crew, join, script, step
 
 
 def fault(build, monkeypatch, scratch):
@@ -30,13 +30,12 @@ def mps(monkeypatch, on):
 
 
 @pytest.mark.parametrize("daemons", [True, False], ids=["daemon_inside", "daemon_outside"])
-def test_a_trainer_on_the_other_side_of_mps_is_told_so(daemons, gpu, member, monkeypatch):  # noqa: F811
+def test_a_trainer_on_the_other_side_of_mps_is_told_so(daemons, gpu, member, monkeypatch):
     mps(monkeypatch, daemons)
     served = gpu()
     members = crew(member, served, 2, params=FLOATS)
     mps(monkeypatch, not daemons)
-    other = member(served)
-    ask(other, "open")
+    other = connected(member(served))
     join([other], "other")
     ask(other, "param a f32 5")
     said = ask(other, "plan", "UNSUPPORTED")
@@ -48,7 +47,7 @@ def test_a_trainer_on_the_other_side_of_mps_is_told_so(daemons, gpu, member, mon
     assert step(members) == 1
 
 
-def test_a_fault_is_shared_by_the_clients_of_an_mps_server(gpu, member, build, monkeypatch,  # noqa: F811
+def test_a_fault_is_shared_by_the_clients_of_an_mps_server(gpu, member, build, monkeypatch,
                                                            scratch):
     mps(monkeypatch, True)
     served = gpu()
@@ -61,15 +60,13 @@ def test_a_fault_is_shared_by_the_clients_of_an_mps_server(gpu, member, build, m
     assert served.program.wait() == 70      # when it frees the memory of that member
     members[1].kill()
     served.start()
-    other = member(served)
-    ask(other, "open")
+    other = connected(member(served))
     join([other], "next")
-    ask(other, "param a f32 5")
-    ask(other, "plan")
+    script(other, "param a f32 5", "plan")
     step([other])
 
 
-def test_a_fault_is_a_processes_own_without_mps(gpu, member, build, monkeypatch, scratch):  # noqa: F811
+def test_a_fault_is_a_processes_own_without_mps(gpu, member, build, monkeypatch, scratch):
     members = crew(member, gpu(), 2, params=FLOATS)
     step(members)
     fault(build, monkeypatch, scratch)
@@ -102,7 +99,7 @@ call("cuDevicePrimaryCtxRelease", 11000, int(sys.argv[1]))
 
 @pytest.mark.heavy      # Python cannot load a driver that a sanitizer has instrumented
 @pytest.mark.parametrize("number, freed", [(0, False), (0, True), (1, False)], ids=["good", "freed", "other"])
-def test_handles_of_memory(number, freed, gpu, member, peers, processes, monkeypatch):  # noqa: F811
+def test_handles_of_memory(number, freed, gpu, member, peers, processes, monkeypatch):
     """A handle of memory that is gone, or of another GPU's, is refused by name, and no other member
     notices."""
     monkeypatch.setenv("FAKE_GPU_DEVICES", "2")
@@ -133,7 +130,7 @@ def test_handles_of_memory(number, freed, gpu, member, peers, processes, monkeyp
 
 @pytest.mark.parametrize("offset, size", [(64, 0), (2 ** 64 - (64 << 20), (64 << 20) + 4096)],
                          ids=["none", "wraps"])
-def test_ranges_that_are_none(offset, size, gpu, member, peers):  # noqa: F811
+def test_ranges_that_are_none(offset, size, gpu, member, peers):
     served = gpu()
     members = crew(member, served, 2, params=FLOATS)
     peer = peers(Peer(served.socket))

@@ -8,7 +8,7 @@ import pytest
 
 import harness
 from harness import kill
-from test_cuda import FLOATS, gpu  # noqa: F401
+from test_cuda import FLOATS
 from test_cuda_corners import mps
 from trainers import ask, crew, fields, join, step
 
@@ -63,7 +63,7 @@ def was_asked(listener):
 
 
 @pytest.mark.parametrize("name", [f"cuda:{UUID}", "cuda:0"], ids=["uuid", "number"])
-def test_the_likeliest_is_asked_first(name, trainer, gpu, places, silent):  # noqa: F811
+def test_the_likeliest_is_asked_first(name, trainer, gpu, places, silent):
     others = [silent() for _ in range(4)]
     for number, other in enumerate(others):
         places(f"cuda:-{number}", other.getsockname())       # in the order of names they come before both
@@ -82,7 +82,7 @@ def test_a_daemon_of_another_uuid_is_not_asked(trainer, daemon, places, silent):
     assert not was_asked(other)
 
 
-def test_one_with_an_unlikely_name_is_found_after_a_silent_one(trainer, gpu, places, silent):  # noqa: F811
+def test_one_with_an_unlikely_name_is_found_after_a_silent_one(trainer, gpu, places, silent):
     """They share one time-out, of which enough is left for it, on a busy machine too: half."""
     places("cuda:0", silent().getsockname())
     served = gpu()
@@ -92,7 +92,7 @@ def test_one_with_an_unlikely_name_is_found_after_a_silent_one(trainer, gpu, pla
     assert served.job("job")
 
 
-def test_many_that_do_not_answer_share_one_time(trainer, gpu, daemon, places):  # noqa: F811
+def test_many_that_do_not_answer_share_one_time(trainer, gpu, daemon, places):
     """If each daemon had 10 s, the member would not answer within the time that a line has. The CPU's daemon
     is no substitute."""
     stopped = gpu()
@@ -105,7 +105,7 @@ def test_many_that_do_not_answer_share_one_time(trainer, gpu, daemon, places):  
     stopped.signal(signal.SIGCONT)
 
 
-def test_a_success_leaves_the_error_text_alone(trainer, gpu, places, silent):  # noqa: F811
+def test_a_success_leaves_the_error_text_alone(trainer, gpu, places, silent):
     gone = silent()
     places("cuda:0", gone.getsockname())
     gone.close()
@@ -161,7 +161,7 @@ def test_one_that_follows_with_another_device_is_refused(first, then, daemon, ma
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["inside", "outside"])
-def test_one_that_follows_on_the_other_side_of_mps(before, gpu, member, monkeypatch):  # noqa: F811
+def test_one_that_follows_on_the_other_side_of_mps(before, gpu, member, monkeypatch):
     mps(monkeypatch, before)
     served = gpu()
     members = crew(member, served, 2, params=FLOATS)
@@ -174,7 +174,7 @@ def test_one_that_follows_on_the_other_side_of_mps(before, gpu, member, monkeypa
     assert not served.job("job")
 
 
-def test_the_same_gpu_by_another_name_is_taken(gpu, member):  # noqa: F811
+def test_the_same_gpu_by_another_name_is_taken(gpu, member):
     served = gpu()
     members = crew(member, served, 2, params=FLOATS)
     assert step(members) == 1

@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from clusters import ended, members_of, planned
+from clusters import members_of, planned
 from harness import wait_until
 from traced import Traced
-from trainers import OK, ask, crew, join, step
+from trainers import OK, ask, crew, ended, joined, script, step, together
 
 SHORT = {"stall_notice": "100ms", "deadlock_timeout": "300ms"}
 HEAD = "job '{}': its members wait for each other: "
@@ -24,22 +24,13 @@ def circle(*links, name="job"):
 
 def enter(member, number):
     """The member is at the end of a step that lacks others."""
-    ask(member, f"fill {number}")
-    ask(member, "ready")
+    script(member, f"fill {number}", "ready")
     member.say("finish")
-
-
-def opened(served, member):
-    members = [member(served) for _ in range(2)]
-    for each in members:
-        ask(each, "open")
-    return members
 
 
 def end_another(served, member):
     """A circle of two members of another job, from its beginning to its end."""
-    other = opened(served, member)
-    join(other, name="other")
+    other = joined(member, served, name="other")
     planned(other)
     enter(other[0], 1)
     other[1].say("barrier")
@@ -68,27 +59,12 @@ def test_a_step_and_a_barrier(daemon, member):
         assert ask(each, "barrier", code="DEADLOCK") == text
         assert ask(each, "finish", code="DEADLOCK") == text
     assert served.log.count("wait for each other") == 1
-    for each in members:
-        ask(each, "leave")
+    together(members, "leave")
     ended, = wait_until(lambda: json.loads(served.ctl("list", "jobs", "--ended", "--json"))["ended_jobs"],
                         "the end")
     assert (ended["reason"], ended["text"]) == ("given up", text.removeprefix("job 'job': ")), ended
     again = crew(member, served, 2)
     assert step(again) == 1
-
-
-def test_it_is_not_ended_while_it_is_switched_off(daemon, member):
-    """And is, as soon as it is not: keys are read again."""
-    served = daemon(settings={**SHORT, "deadlock_timeout": "0"})
-    members = crew(member, served, 2)
-    enter(members[0], 1)
-    members[1].say("barrier")
-    served.wait_log(r"step 1: waiting .* for rank 1")
-    served.wait_log(r"operation 0, barrier: waiting .* for rank 0")
-    assert "wait for each other" not in served.log
-    assert served.job("job")["state"] == "stalled"
-    served.change(**SHORT)
-    assert answers(members)[0] == "DEADLOCK"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="traces another process")
@@ -137,7 +113,6 @@ def test_a_member_that_computes_is_waited_for_over_daemons(cluster, member):
     assert step(members) == 1
     enter(members[0], 1)
     end_another(it.nodes[0], members_of(it, member))
-    ask(members[1], "fill 2")
-    ask(members[1], "ready")
+    script(members[1], "fill 2", "ready")
     members[1].say("finish")
     ended(members, OK)

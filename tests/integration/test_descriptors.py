@@ -13,7 +13,7 @@ import pytest
 
 import awkward
 from harness import wait_until
-from peer import PAGE, Crew, Own, Peer, header, rejected, small_plan
+from peer import PAGE, Crew, Own, header, rejected, small_plan
 
 MALLORY = 4711
 
@@ -194,21 +194,6 @@ def test_a_user_with_too_many_is_heard_no_more(serve, thing):
     for fd in plain:
         os.close(fd)
     served.admitted(uid=MALLORY).status()
-
-
-def test_the_daemon_can_end_meanwhile(daemon):
-    """A thread that waits in close() does not keep it."""
-    made = daemon()
-    peer = Peer(made.socket)
-    thing = awkward.Lingering()
-    with made.at_once():
-        peer.send("STATUS", fds=[thing.fd])
-        thing.sent()
-    rejected(peer)
-    wait_until(lambda: "socket" in made.fds(), "the socket")
-    made.finish()
-    made.expect_clean = False           # it has been
-    thing.release()
 
 
 def test_memory_of_a_daemon_is_no_memory_of_ones_own(serve):

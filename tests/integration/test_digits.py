@@ -99,14 +99,6 @@ def test_mpirun_without_a_daemon_is_refused(program, build, scratch):
     assert "no gradsyncd is reachable" in text and "OMPI_COMM_WORLD_SIZE is set" in text, text
 
 
-def test_three_members_for_a_short_while(single, daemon, program, build):
-    """An odd number, and few epochs: what a thread sanitizer can follow in a short time."""
-    status, found, text = run_together(program, build, daemon(), 3, "--epochs", 2)
-    assert status == 0, text
-    assert difference(curve(single)[:2], curve(found)) < TOLERANCE
-    assert len({kind(found, "end", rank)[0]["hash"] for rank in range(3)}) == 1
-
-
 def test_members_that_do_not_average_are_found_out(daemon, program, build):
     status, found, text = run_together(program, build, daemon(), 2, "--no-sync")
     assert status == 1, text

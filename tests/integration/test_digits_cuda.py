@@ -2,17 +2,12 @@
 """The training job with its model on a GPU, a fake one: it is the training that the CPU does, bit by bit.
 
 The fake GPU runs the kernels on the CPU, with the sums in the order of the CPU's own program, so nothing less
-than equal parameters after each epoch will do. A member may be killed at any moment: the parameters at the
-end are those of the undisturbed run.
+than equal parameters after each epoch will do.
 """
-import os
-import signal
-
 import pytest
 
-import gpus
 import harness
-from harness import events, kill, wait_until
+from harness import events
 
 EPOCHS = 6
 SETTING = ["--json", "--lr", 0.05, "--momentum", 0.9, "--seed", 1]
@@ -53,35 +48,17 @@ def on_cpu(build):
 
 @pytest.fixture
 def start(program, build):
-    """start(daemon, members, epochs, *arguments, run=(), env={}) -> `gradsyncctl run` with members on the
-    GPU."""
-    def one(served, members, epochs, *arguments, run=(), env=None):
-        return program(harness.CTL, "run", "-n", members, *run, "--job", "digits", "--",
+    """start(daemon, members, epochs, *arguments, env={}) -> `gradsyncctl run` with members on the GPU."""
+    def one(served, members, epochs, *arguments, env=None):
+        return program(harness.CTL, "run", "-n", members, "--job", "digits", "--",
                        build / harness.DIGITS_CUDA, *setting(epochs), *arguments, socket=served.socket,
                        env=env)
     return one
 
 
-@pytest.fixture
-def hold(scratch):
-    """A file: as long as it is there, nothing that the GPU has begun ends."""
-    path = scratch / "gpu/hold"
-    yield path
-    path.unlink(missing_ok=True)
-
-
 def finish(run):
     assert run.wait(harness.LONG) == 0, run.err
     return events(run.out)
-
-
-def hashes(found):
-    """The parameters at the end, of each rank."""
-    return {event["rank"]: event["hash"] for event in found if event["event"] == "end"}
-
-
-def pid_of(served, rank):
-    return next(member["pid"] for member in served.job("digits")["members"] if member["rank"] == rank)
 
 
 # ---- the training ----
@@ -94,7 +71,7 @@ def test_it_is_the_training_that_the_cpu_does(members, mps, on_cpu, daemon, star
     epochs, ends = curve(found)
     assert len(epochs) == members * EPOCHS and len(ends) == members
     assert (epochs, ends) == curve(on_cpu(members, EPOCHS))
-    assert len(set(hashes(found).values())) == 1
+    assert len({digest for _, digest in ends.values()}) == 1
     assert ends[0][0] > 0.9
     assert len({epochs[0, number] for number in range(1, EPOCHS + 1)}) == EPOCHS
 
@@ -103,89 +80,6 @@ def test_on_a_slow_gpu_nobody_reads_what_is_not_there_yet(on_cpu, daemon, start)
     """The fake GPU reports who does. A training of one step, in which all work of the members takes long."""
     found = finish(start(daemon(device="cuda:0"), 2, 1, "--batch", 1024, env={"FAKE_GPU_DELAY": 300000}))
     assert curve(found) == curve(on_cpu(2, 1, 1024))
-
-
-# ---- losses ----
-
-LONGER = 12
-FREEZE = 2      # after this epoch, where a member is to be killed
-
-
-def frozen(start, served, hold, run=()):
-    """A run of two members after a few epochs, on a GPU that ends nothing more until `hold` is gone."""
-    made = start(served, 2, LONGER, "--exec", f"touch {hold}", "--exec-epoch", FREEZE, run=run)
-    wait_until(lambda: hold.exists() or made.process.poll() is not None, "the GPU to be held", harness.LONG)
-    assert hold.exists(), made.told()
-    return made
-
-
-def catch(build, hold, pid):
-    """Holds the GPU, which is held, at a moment at which it does something for this process. When all members
-    wait for the daemon's kernels it does not."""
-    while pid not in gpus.at_work(build):
-        hold.unlink()
-        wait_until(lambda: pid in gpus.at_work(build), "work for the process on the GPU")
-        hold.touch()
-
-
-def assert_undisturbed(found, on_cpu):
-    expected = hashes(on_cpu(2, LONGER))
-    assert len(expected) == 2 and hashes(found) == expected
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_member_killed_in_the_middle_of_a_kernel(victim, on_cpu, daemon, build, start, hold):
-    served = daemon(device="cuda:0")
-    run = frozen(start, served, hold, ["--restart", 1])
-    pid = pid_of(served, victim)
-    catch(build, hold, pid)
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: "; started again (1 of 1)" in run.err, "a process in its place")
-    assert hold.exists()
-    hold.unlink()
-    assert_undisturbed(finish(run), on_cpu)
-
-
-@pytest.mark.heavy
-def test_a_member_killed_while_the_gpu_does_nothing_for_it(on_cpu, daemon, build, start, hold):
-    served = daemon(device="cuda:0")
-    run = frozen(start, served, hold, ["--restart", 1])
-    pid = pid_of(served, 1)
-    os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: harness.process_state(pid) in "Tt", "the victim to stop")
-    hold.unlink()
-    wait_until(lambda: not gpus.at_work(build), "the end of all work on the GPU")
-    os.kill(pid, signal.SIGKILL)
-    assert_undisturbed(finish(run), on_cpu)
-    assert run.err.count("; started again (1 of 1)") == 1
-
-
-@pytest.mark.heavy
-def test_the_daemon_killed_in_the_middle_of_kernels(on_cpu, daemon, build, start, hold):
-    served = daemon(device="cuda:0")
-    run = frozen(start, served, hold)
-    wait_until(lambda: gpus.at_work(build), "work on the GPU")
-    kill(served)
-    hold.unlink()
-    served.start()
-    assert_undisturbed(finish(run), on_cpu)
-
-
-@pytest.mark.heavy
-def test_the_daemon_killed_again_and_again(on_cpu, daemon, start):
-    served = daemon(device="cuda:0")
-    run = start(served, 2, LONGER)
-    done = 0
-
-    def more():
-        job = served.job("digits")
-        return job["step"] if job and job["step"] > done else 0
-    for _ in range(3):
-        done = wait_until(more, "a step")
-        kill(served)
-        served.start()
-    assert_undisturbed(finish(run), on_cpu)
 
 
 # ---- what cannot be ----

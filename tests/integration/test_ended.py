@@ -54,8 +54,7 @@ def why(job):
     return job["reason"], job["text"], job["rank"], job["pid"]
 
 
-def test_all_members_left(daemon, peers, ctl):
-    served = daemon()
+def test_all_members_left(served, peers, ctl):
     before = int(time.time())
     assert ended(served) == []
     made = peers(Crew(served.socket, "orderly", 3))
@@ -76,8 +75,7 @@ def test_all_members_left(daemon, peers, ctl):
     served.ctl("trace", "orderly", "-o", "-")
 
 
-def test_what_was_never_there_is_told_as_before(daemon, peers, ctl):
-    served = daemon()
+def test_what_was_never_there_is_told_as_before(served, peers, ctl):
     made = peers(Crew(served.socket, "past", 1))
     made.leave()
     end_of(served, "past")
@@ -87,9 +85,8 @@ def test_what_was_never_there_is_told_as_before(daemon, peers, ctl):
         assert "there is no job" in told.err and "ended" not in told.err
 
 
-def test_every_command_says_how_it_ended(daemon, peers, ctl):
+def test_every_command_says_how_it_ended(served, peers, ctl):
     """Also to a name with the uid, and to orders."""
-    served = daemon()
     made = peers(Crew(served.socket, "past", 1, plan=None))
     made.leave()
     assert why(end_of(served, "past"))[:2] == ("left", "its last member left")
@@ -101,9 +98,8 @@ def test_every_command_says_how_it_ended(daemon, peers, ctl):
     assert not end_of(served, "past")["traced"]
 
 
-def test_a_list_of_them(daemon, peers):
+def test_a_list_of_them(served, peers):
     """The latest comes first; a name may come again."""
-    served = daemon()
     for name in ("first", "second", "first"):
         made = peers(Crew(served.socket, name, 2, incarnation=len(ended(served))))
         made.go(1)
@@ -118,8 +114,7 @@ def test_a_list_of_them(daemon, peers):
     assert re.search(r" \d+\.\d s ago +2 +1 +left +all 2 members left$", lines[1]), lines[1]
 
 
-def test_earlier_ones_of_that_name(daemon, peers, ctl):
-    served = daemon()
+def test_earlier_ones_of_that_name(served, peers, ctl):
     for known in range(2):
         made = peers(Crew(served.socket, "again", 1 + known, plan=None))
         made.leave()
@@ -129,9 +124,8 @@ def test_earlier_ones_of_that_name(daemon, peers, ctl):
     assert "Earlier ones of that name:  gradsyncctl list jobs --ended" in told
 
 
-def test_a_member_that_was_lost(daemon, peers):
+def test_a_member_that_was_lost(served, peers):
     """The loss is the reason, and the others' later acts are none."""
-    served = daemon()
     made = peers(Crew(served.socket, "broken", 2, rejoin_grace_ms=0))
     made.go(2)
     made.peers[1].close()
@@ -142,8 +136,7 @@ def test_a_member_that_was_lost(daemon, peers):
     assert job["step"] == 2
 
 
-def test_nobody_took_the_place(daemon, peers):
-    served = daemon()
+def test_nobody_took_the_place(served, peers):
     made = peers(Crew(served.socket, "awaited", 2, rejoin_grace_ms=200))
     made.go(1)
     made.peers[0].close()
@@ -155,8 +148,7 @@ def test_nobody_took_the_place(daemon, peers):
                     "nobody took the place within 0.2 s")
 
 
-def test_all_went_while_a_place_was_kept(daemon, peers):
-    served = daemon()
+def test_all_went_while_a_place_was_kept(served, peers):
     made = peers(Crew(served.socket, "deserted", 2, rejoin_grace_ms=600000))
     made.peers[1].close()
     wait_until(lambda: served.job("deserted")["state"] == "replacing", "the news of the loss")
@@ -166,9 +158,8 @@ def test_all_went_while_a_place_was_kept(daemon, peers):
     assert "nobody took" not in served.log
 
 
-def test_too_few_were_left_to_wait(daemon, peers):
+def test_too_few_were_left_to_wait(served, peers):
     """A new member has come for a place, and the last one that had the job's state has gone."""
-    served = daemon()
     made = peers(Crew(served.socket, "thin", 3, rejoin_grace_ms=600000))
     made.go(1)
     for rank in (1, 2):
@@ -183,15 +174,13 @@ def test_too_few_were_left_to_wait(daemon, peers):
     served.wait_log("warning: job 'thin' has ended after the loss of rank [0-2]: too few members are left")
 
 
-def test_the_last_member_was_lost(daemon, peers):
-    served = daemon()
+def test_the_last_member_was_lost(served, peers):
     made = peers(Crew(served.socket, "lonely", 1))
     made.peers[0].close()
     assert why(end_of(served, "lonely")) == ("lost", f"lost rank 0 (pid {ME}): {CLOSED}", 0, ME)
 
 
-def test_one_left_and_another_went_without_that(daemon, peers):
-    served = daemon()
+def test_one_left_and_another_went_without_that(served, peers):
     made = peers(Crew(served.socket, "careless", 2))
     made.peers[0].leave()
     made.peers[1].expect("LOST")
@@ -212,8 +201,7 @@ def test_a_member_that_was_evicted(serve):
         "evicted", f"rank 1 (pid {ME}) was evicted by uid 0", 1, ME)
 
 
-def test_a_newer_incarnation(daemon, peers):
-    served = daemon()
+def test_a_newer_incarnation(served, peers):
     old = peers(Crew(served.socket, "restarted", 2))
     old.go(3)
     new = peers(Crew(served.socket, "restarted", 2, incarnation=1))
@@ -228,8 +216,7 @@ def test_a_newer_incarnation(daemon, peers):
     new.leave()
 
 
-def test_a_forming_job_of_an_older_incarnation(daemon, peers):
-    served = daemon()
+def test_a_forming_job_of_an_older_incarnation(served, peers):
     early = peers(Peer(served.socket))
     request = early.join_send("replaced", 2, 0)
     late = peers(Peer(served.socket))
@@ -240,8 +227,7 @@ def test_a_forming_job_of_an_older_incarnation(daemon, peers):
     assert why(job) == ("superseded", "a newer incarnation of the job has started", None, None)
 
 
-def test_a_job_that_never_formed(daemon, peers):
-    served = daemon()
+def test_a_job_that_never_formed(served, peers):
     waiting = peers(Peer(served.socket))
     assert waiting.refusal(waiting.join_send("hopeless", 3, 0, timeout_ms=50)).code == "TIMEOUT"
     job = end_of(served, "hopeless")
@@ -256,8 +242,7 @@ def test_a_job_that_never_formed(daemon, peers):
                           f"pid {ME}: {CLOSED}", None, None)
 
 
-def test_a_join_that_is_refused_is_no_job(daemon, peers):
-    served = daemon()
+def test_a_join_that_is_refused_is_no_job(served, peers):
     peer = peers(Peer(served.socket))
     assert peer.refusal(peer.join_send("wrong", 2, 7)).code == "INVALID"
     made = peers(Crew(served.socket, "right", 1, plan=None))
@@ -284,9 +269,8 @@ def test_jobs_of_others_are_not_told(daemon, peers, ctl):
         assert "its last member left" in ctl("status", name, socket=served.socket, code=4).err
 
 
-def test_long_names_fit(daemon, peers):
+def test_long_names_fit(served, peers):
     """All that are remembered, with the longest names: the answer comes in one piece."""
-    served = daemon()
     peer = peers(Peer(served.socket))
     for number in range(64):
         peer.joined(peer.join_send(f"{number:03}" + "\u00e9" * 126, 1))
@@ -295,8 +279,7 @@ def test_long_names_fit(daemon, peers):
     assert {len(job["name"]) for job in ended(served)} == {129}
 
 
-def test_members_that_come_back_to_another_daemon_and_go(daemon, pair, peers):
-    served = daemon()
+def test_members_that_come_back_to_another_daemon_and_go(served, pair, peers):
     old = pair(served)
     restart(served)
     back = peers(Returning(served.socket))
@@ -307,8 +290,7 @@ def test_members_that_come_back_to_another_daemon_and_go(daemon, pair, peers):
     assert (job["world_size"], job["generation"]) == (2, 1)
 
 
-def test_they_are_forgotten_with_the_daemon(daemon, peers):
-    served = daemon()
+def test_they_are_forgotten_with_the_daemon(served, peers):
     made = peers(Crew(served.socket, "before", 1, plan=None))
     made.leave()
     end_of(served, "before")
@@ -317,9 +299,8 @@ def test_they_are_forgotten_with_the_daemon(daemon, peers):
     assert ended(served) == []
 
 
-def test_only_who_asks_is_told(daemon, peers):
+def test_only_who_asks_is_told(served, peers):
     """A client that does not ask gets the rows of living jobs only."""
-    served = daemon()
     made = peers(Crew(served.socket, "past", 1, plan=None))
     made.leave()
     end_of(served, "past")
@@ -374,8 +355,7 @@ def test_foreign_names_cannot_drive_the_terminal(scratch, peers, ctl):
     assert " ended 5.0 s ago: x" in told.err
 
 
-def test_only_jobs_are_remembered(ctl, daemon):
-    served = daemon()
+def test_only_jobs_are_remembered(ctl, served):
     for what in ("clients", "links"):
         assert "list jobs --ended" in ctl("list", what, "--ended", socket=served.socket, code=2).err
 

@@ -8,7 +8,6 @@ which it sent them.
 import pytest
 
 import wire
-from harness import wait_until
 from peer import agree, small_plan
 
 LARGE = 128 << 20
@@ -58,29 +57,3 @@ def test_a_small_bucket_overtakes_a_large_one(serve, small):
                 ready(peers[0], places[0], name)
         for peer, place in zip(peers, places):
             assert [committed(peer, place) for _ in range(2)] == ["small", "large"]
-
-
-def small_steps_during_a_large_one(peers, places):
-    """How many. Both jobs are idle afterwards."""
-    for peer, place in zip(peers, places):
-        ready(peer, place, "large")
-    done, ended = 0, set()
-    while not ended:
-        for peer, place in zip(peers, places):
-            ready(peer, place, "small")
-        for number, (peer, place) in enumerate(zip(peers, places)):
-            while committed(peer, place) == "large":
-                ended.add(number)
-        done += not ended
-    for number in {0, 1} - ended:
-        assert committed(peers[number], places[number]) == "large"
-    return done
-
-
-@pytest.mark.heavy
-def test_many_small_steps_during_a_large_one(serve):
-    """The small job is not slowed to one step per large one. While the machine is busy otherwise it may be, but not
-    every time."""
-    served = serve(settings={"workers": 1})
-    peers, places = two_in_both(served, 4096)
-    wait_until(lambda: small_steps_during_a_large_one(peers, places) >= 3, "three small steps during a large one")

@@ -9,7 +9,7 @@ import pytest
 
 import harness
 from test_cli_doctor import Doctor
-from trainers import ask, crew, join, step, together
+from trainers import ask, connected, crew, join, script, step, together
 
 MIB = 1 << 20
 HIDDEN = ["unshare", "--mount", "sh", "-c"]
@@ -17,13 +17,6 @@ HIDDEN = ["unshare", "--mount", "sh", "-c"]
 mounts = pytest.mark.skipif(
     subprocess.run([*HIDDEN, "mount -t tmpfs tmpfs /dev"], capture_output=True, check=False).returncode != 0,
     reason="no new mount namespaces here")
-
-
-@pytest.fixture
-def gpu(machine, build, monkeypatch, request):
-    daemon = request.getfixturevalue("daemon")
-    monkeypatch.setenv("MEMBER_CUDA", "1")
-    return lambda device="cuda:0", **options: daemon(device=device, **options)
 
 
 def gpu_of(served):
@@ -62,8 +55,7 @@ def test_status_says_who_brought_memory(gpu, member):
     assert job["plans"][0]["placed_members"] == 1
 
 
-def test_a_cpu_has_no_gpu(daemon):
-    served = daemon()
+def test_a_cpu_has_no_gpu(served):
     assert gpu_of(served) is None and "driver" not in served.ctl("status")
     assert "gradsync_gpu" not in served.ctl("metrics") and "device_bytes" not in served.ctl("metrics")
 
@@ -73,14 +65,12 @@ def test_memory_of_the_gpu_has_a_quota(gpu, member):
     members = crew(member, served, 2, params=("a f32 1000000",))
     assert step(members) == 1
     for each in members:
-        ask(each, "slot 1")
-        ask(each, "param b f32 3000000")
+        script(each, "slot 1", "param b f32 3000000")
         each.say("plan")
     said = [each.line() for each in members]
     assert any(line.startswith("QUOTA") and "bytes of the GPU's memory" in line and
                "device_bytes_per_uid" in line for line in said), said
-    for each in members:
-        ask(each, "slot 0")
+    together(members, "slot 0")
     assert step(members) == 2
     served.change(device_bytes_per_uid="64M")
 
@@ -93,16 +83,14 @@ def test_small_plans_count_as_what_the_gpu_gives_them(gpu, member):
         ask(each, "open")
         join([each], name=f"job{number}")
         ask(each, "param a f32 100")
-    for each in members[:2]:
-        ask(each, "plan")
+    together(members[:2], "plan")
     assert f"the limit is {5 * MIB}" in ask(members[2], "plan", "QUOTA")
     assert served.status()["daemon"]["gpu"]["arena_bytes"] == 4 * MIB
 
 
 def test_half_of_the_gpu_is_the_default(gpu, member, monkeypatch):
     monkeypatch.setenv("FAKE_GPU_BYTES", str(64 * MIB))
-    each = member(gpu())
-    ask(each, "open")
+    each = connected(member(gpu()))
     join([each])
     ask(each, "param a f32 9000000")
     assert f"the limit is {32 * MIB}" in ask(each, "plan", "QUOTA")

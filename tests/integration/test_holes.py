@@ -79,10 +79,9 @@ def test_descriptions_of_plans(group, serve, build):
     assert 0 < agreed < 8 < refused
 
 
-def test_holes_in_what_an_operation_writes(serve):
+def test_holes_in_what_an_operation_writes(watched):
     """So small that the pages have not been counted: the member is evicted, and no result is told."""
-    served = serve()
-    crew = served.crew("operation", 2, plan=None)
+    crew = watched.crew("operation", 2, plan=None)
     mine, fd = crew.peers[0].staging_with_fd()
     other = crew.peers[1].staging()
     punch(fd, PAGE, PAGE)
@@ -95,6 +94,6 @@ def test_holes_in_what_an_operation_writes(serve):
     assert os.fstat(fd).st_blocks == before
     other.close()
     mine.close()
-    served.go()
+    watched.go()
     crew.close()
     os.close(fd)

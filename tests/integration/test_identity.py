@@ -4,7 +4,6 @@ import pathlib
 
 import pytest
 
-import harness
 
 NOTHING = "coordinates nothing beyond its own host"
 
@@ -38,15 +37,6 @@ def test_it_stays_over_restarts(daemon, how):
     assert NOTHING not in made.log
 
 
-def test_it_lies_in_the_state_directory(daemon, scratch):
-    for name in ("cpu", "cpu:left"):
-        state = scratch / name
-        state.mkdir()
-        made = daemon(env={"STATE_DIRECTORY": str(state)})
-        assert (state / "identity").exists() and not pathlib.Path(made.socket + ".identity").exists()
-        assert shown(made)["starts"] == 1
-
-
 def test_without_a_place_it_coordinates_its_own_host(daemon, scratch):
     made = daemon(env={"STATE_DIRECTORY": str(scratch / "nowhere")})
     told = shown(made)
@@ -55,22 +45,3 @@ def test_without_a_place_it_coordinates_its_own_host(daemon, scratch):
     assert made.log.count(NOTHING) == 1 and NOTHING in made.ctl("status")
     warning, = doctors(made)
     assert warning.startswith("warn") and NOTHING in warning
-
-
-def refused(made, how):
-    """It does not start, and says in one sentence why."""
-    made.expect_clean = False
-    made.spawn()
-    assert made.program.wait() == 1
-    assert how in made.log.strip().split("\n")[-1], made.log
-    made.program.destroy()
-
-
-def test_two_daemons_do_not_share_it(daemon, build, scratch):
-    state = scratch / "state"
-    state.mkdir()
-    first = daemon(env={"STATE_DIRECTORY": str(state)})
-    second = harness.Daemon(build, scratch / "second", env={"STATE_DIRECTORY": str(state)})
-    refused(second, "belongs to another gradsyncd that runs")
-    second.destroy()
-    assert shown(first)["starts"] == 1

@@ -5,7 +5,7 @@ import pytest
 
 from harness import kill, wait_until
 from teams import GRACE, Team, takes_state, void_behind
-from trainers import ask, fields, restart
+from trainers import ask, connected, fields, restart
 
 
 class Counted(Team):
@@ -40,20 +40,16 @@ ENVIRONMENT = {"GRADSYNC_JOB": "a", "GRADSYNC_WORLD_SIZE": 2, "GRADSYNC_RANK": 0
     ("join", "", "RANK_TAKEN"),
     ("join rank=0", 9, "RANK_TAKEN"),   # not the rank that the launcher counts for
 ])
-def test_the_environment_counts(daemon, member, line, before, code):
-    served = daemon()
-    first = member(served, env=ENVIRONMENT)
-    ask(first, "open")
+def test_the_environment_counts(served, member, line, before, code):
+    first = connected(member(served, env=ENVIRONMENT))
     first.say("join")
     wait_until(lambda: served.job("a"), "the first one")
-    second = member(served, env={**ENVIRONMENT, "GRADSYNC_INSTANCE": before})
-    ask(second, "open")
+    second = connected(member(served, env={**ENVIRONMENT, "GRADSYNC_INSTANCE": before}))
     assert f"pid {first.pid}" in ask(second, line, code)
 
 
 def test_what_a_program_cannot_say(daemon, member):
-    one = member(daemon())
-    ask(one, "open")
+    one = connected(member(daemon()))
     text = ask(one, "join name=b world=2 instance=1", "INVALID")
     assert "instance 1" in text and "without a rank" in text, text
 

@@ -17,13 +17,12 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice
 
 # -- ranks
 
-def test_another_world_size_in_the_same_moment(serve):
+def test_another_world_size_in_the_same_moment(watched):
     """The first member is gone before the others come, or while they do: one that met it may try again, and
     their wish counts."""
-    served = serve()
     for _ in range(5):
-        first, others = served.peer(), [served.peer() for _ in range(4)]
-        with served.daemon.at_once():
+        first, others = watched.peer(), [watched.peer() for _ in range(4)]
+        with watched.daemon.at_once():
             first.join_send("moody", 2)
             first.close()
             waiting = {peer: peer.join_send("moody", 4) for peer in others}
@@ -38,28 +37,12 @@ def test_another_world_size_in_the_same_moment(serve):
                     waiting[peer] = peer.join_send("moody", 4)
         for peer in others:
             peer.close()
-        wait_until(lambda: served.holdings()["jobs"] == 1, "the end of the job")
-    served.go()
+        wait_until(lambda: watched.holdings()["jobs"] == 1, "the end of the job")
+    watched.go()
 
 
 
 # -- quotas
-
-def test_quota_of_clients(serve):
-    """Healthy members count too: two of five are theirs."""
-    served = serve(settings={"clients_per_uid": 5})
-    inside = [served.peer() for _ in range(3)]
-    outside = served.peer(hello=False)
-    try:
-        outside.send("HELLO", minor=0)
-    except BrokenPipeError:
-        pass
-    reason = outside.hangup()
-    assert reason is not None and reason.code == "QUOTA" and "clients_per_uid" in reason.text, reason
-    served.go()
-    inside.pop().close()
-    served.admitted()
-
 
 @needs_root
 def test_limit_of_users(serve):
@@ -74,17 +57,6 @@ def test_limit_of_users(serve):
     served.peer().status()
     inside.pop(0).close()
     served.admitted(uid=4003).status()
-
-
-def test_quota_of_jobs(serve):
-    served = serve(settings={"jobs_per_uid": 3})
-    crews = [served.crew(f"job{number}", 1) for number in range(2)]
-    peer = served.peer()
-    answer = peer.refusal(peer.join_send("one-too-many", 1))
-    assert answer.code == "QUOTA" and "jobs_per_uid" in answer.text and "3" in answer.text, answer
-    crews[0].leave()
-    peer.joined(peer.join_send("fits", 1))
-    served.go()
 
 
 def test_quota_of_bytes(serve):
@@ -104,25 +76,6 @@ def test_quota_of_bytes(serve):
     again = small_plan(1, elements=512 << 10, ordinal=4)
     peer.expect("PLAN_AGREED", peer.plan_arena(again, peer.plan_send(again)))
     served.go()
-
-
-def test_quota_of_file_descriptors_in_connections(serve):
-    """Each connection has a socket and a pidfd. A client beyond the quota hears which key limits it."""
-    served = serve(settings={"fds_per_uid": 14, "clients_per_uid": 100})
-    inside = []
-    for _ in range(20):
-        peer = served.peer(hello=False)
-        try:
-            peer.ask("HELLO", "WELCOME", minor=0)
-            inside.append(peer)
-        except (Refused, BrokenPipeError, ConnectionResetError) as problem:
-            reason = problem if isinstance(problem, Refused) else peer.hangup()
-            assert reason.code == "QUOTA" and "fds_per_uid" in reason.text and "14" in reason.text, reason
-            break
-    assert 2 <= len(inside) < 20
-    served.go()
-    inside.pop().close()
-    served.admitted()
 
 
 @needs_root
@@ -149,12 +102,11 @@ def test_all_file_descriptors_are_charged(serve):
 
 # -- several at once
 
-def test_many_jobs_take_turns(serve):
-    served = serve()
+def test_many_jobs_take_turns(watched):
     def plan(ordinal):
         return small_plan(3, elements=20000, ordinal=ordinal)
 
-    crews = [served.crew(f"job{number}", 1 + number % 4, plan) for number in range(8)]
+    crews = [watched.crew(f"job{number}", 1 + number % 4, plan) for number in range(8)]
     for _ in range(5):
         for crew in crews:              # all READY first, so that the daemon has them at the same time
             for peer, plan in zip(crew.peers, crew.plans[0]):
@@ -166,13 +118,12 @@ def test_many_jobs_take_turns(serve):
             for peer, plan in zip(crew.peers, crew.plans[0]):
                 assert peer.outcome(plan)[0] == "COMMITTED"
                 assert set(peer.read(plan, 1)) == {(len(crew.peers) + 1) / 2}
-        served.go(1)
+        watched.go(1)
 
 
-def test_a_member_that_leaves_between_steps(serve):
+def test_a_member_that_leaves_between_steps(watched):
     """The others are told who left; their next step cannot be."""
-    served = serve()
-    crew = served.crew("parting", 3)
+    crew = watched.crew("parting", 3)
     crew.go(2)
     crew.peers[1].leave()
     for peer in (crew.peers[0], crew.peers[2]):
@@ -185,17 +136,16 @@ def test_a_member_that_leaves_between_steps(serve):
         assert peer.refusal(request).code in ("MEMBER_LOST", "INVALID", "STATE")
     for peer in (crew.peers[0], crew.peers[2]):
         peer.leave()
-    served.go()
+    watched.go()
 
 
-def test_a_plan_that_not_all_have_freed_goes_its_own_way(serve):
+def test_a_plan_that_not_all_have_freed_goes_its_own_way(watched):
     """One member has freed it, another one has not: a plan that is agreed on meanwhile counts its steps for
     itself.
 
     Planted: the track of a plan that some members have freed is given to the next plan (plan_provide.c).
     """
-    served = serve()
-    crew = served.crew("tracks", 2)
+    crew = watched.crew("tracks", 2)
     first, second = crew.peers
     crew.go(3)
     first.ask("PLAN_DROP", "PLAN_DROPPED", job=first.job, plan=0)
@@ -205,6 +155,6 @@ def test_a_plan_that_not_all_have_freed_goes_its_own_way(serve):
     crew.plan(lambda ordinal: small_plan(2, ordinal=ordinal))
     crew.go(2, ordinal=2)
     crew.go(2, ordinal=1)
-    assert served.daemon.job("tracks")["void_steps"] == 0
+    assert watched.daemon.job("tracks")["void_steps"] == 0
     crew.leave()
-    served.go()
+    watched.go()

@@ -32,10 +32,9 @@ def half_done(members):
         wait_until(lambda each=each: set(each.read(each.plans[0], 0)) == {3.0}, "the sum")
 
 
-def test_what_was_void_stays_void(daemon, peers):
+def test_what_was_void_stays_void(served, peers):
     """The next daemon finds the step void, since a member is missing, and is killed before the next
     generation."""
-    served = daemon()
     old = formed(peers, served, reduce="SUM")
     half_done(old)
     restart(served)
@@ -45,9 +44,8 @@ def test_what_was_void_stays_void(daemon, peers):
     enter([back(peers, served, each) for each in (first, old[1])], "NEWGEN")
 
 
-def test_a_step_that_is_tried_again(daemon, peers):
+def test_a_step_that_is_tried_again(served, peers):
     """The first attempt had one bucket, and the second one had the other: no results of both are there."""
-    served = daemon()
     old, lost = formed(peers, served, reduce="SUM")
     half_done([old, lost])
     lost.close()
@@ -80,9 +78,8 @@ def test_a_member_that_has_missed_two_generations(cluster, peers):
     enter([back(peers, nodes[0], slow), other], "NEWGEN")
 
 
-def test_a_plan_of_another_shape(daemon, peers):
+def test_a_plan_of_another_shape(served, peers):
     """It is refused, also after the right one was refused for another reason; then the right one is taken."""
-    served = daemon()
     old, = formed(peers, served, 1)
     go([old], 1)
     restart(served)
@@ -101,9 +98,8 @@ def test_a_plan_of_another_shape(daemon, peers):
     go([made], 2)
 
 
-def test_what_comes_to_a_job_that_has_ended(daemon, peers):
+def test_what_comes_to_a_job_that_has_ended(served, peers):
     """A newer one has its name, and its room in the journal."""
-    served = daemon()
     old = formed(peers, served)
     restart(served)
     made = peers(Returning(served.socket))
@@ -117,8 +113,7 @@ def test_what_comes_to_a_job_that_has_ended(daemon, peers):
     go([newer], 1)
 
 
-def test_a_second_loss_is_not_awaited(daemon, peers):
-    served = daemon()
+def test_a_second_loss_is_not_awaited(served, peers):
     old = formed(peers, served, 3)
     for n, each in enumerate(old[2:0:-1], 1):
         each.close()

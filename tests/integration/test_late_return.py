@@ -34,23 +34,9 @@ def refusal(peer, request):
         return str(why)
 
 
-def test_nothing_is_resumed_that_was_judged_without_a_member(daemon, peers):
-    """One bucket was reduced in place, and a member comes back after the step was found to be void."""
-    served = daemon()
-    old = formed(peers, served, 2, 2, 2, grace=HOUR, reduce="SUM")
-    give(old, [0])
-    wait_until(lambda: set(old[0].read(old[0].plans[0], 0)) == {3.0}, "the sum")
-    restart(served)
-    first = back(peers, served, old[0], wait_ms=0)
-    first.silent()
-    second = back(peers, served, old[1], wait_ms=0)
-    enter([first, second], "NEWGEN")
-
-
 @pytest.mark.parametrize("heard", [1, 0], ids=["it had heard", "it had not"])
-def test_a_late_member_of_a_committed_step(daemon, peers, heard):
+def test_a_late_member_of_a_committed_step(served, peers, heard):
     """It takes its place if it had heard of the commit. Else it is too late: the others may have gone on."""
-    served = daemon()
     old = formed(peers, served, 2, 2, 2, grace=HOUR)
     go(old, 1)
     restart(served)
@@ -64,27 +50,7 @@ def test_a_late_member_of_a_committed_step(daemon, peers, heard):
         assert "it has come back too late" in late.refusal().text
 
 
-def test_a_state_that_went_with_its_member_is_missed(daemon, peers):
-    """A member had come after a step, and had not taken the state yet: it does not go on as if it had one."""
-    served = daemon()
-    old = formed(peers, served, 1, 1, 2)
-    for each in old:
-        give([each])
-        assert each.outcome(each.plans[0])[0] == "COMMITTED"
-    new = peers(Returning(served.socket))
-    assert new.joined(new.join_send("late", 2, min_world=1)).history
-    enter(old, "NEWGEN")
-    agree([new], [small_plan(2)])
-    restart(served)
-    first = back(peers, served, old[0], 1, wait_ms=HOUR)
-    first.silent()
-    first.close()
-    second = back(peers, served, new, 1, wait_ms=HOUR)
-    assert "no up-to-date rank is left" in second.expect("LOST").text
-
-
-def test_a_member_that_leaves_on_its_way_is_not_waited_for(daemon, peers):
-    served = daemon()
+def test_a_member_that_leaves_on_its_way_is_not_waited_for(served, peers):
     old = formed(peers, served, 2, 1, 2, grace=HOUR)
     restart(served)
     first = back(peers, served, old[0], wait_ms=HOUR)
@@ -93,16 +59,14 @@ def test_a_member_that_leaves_on_its_way_is_not_waited_for(daemon, peers):
     assert back(peers, served, old[1], wait_ms=HOUR).expect("NEWGEN").world == 1
 
 
-def test_a_member_that_had_left_is_not_awaited(daemon, peers):
-    served = daemon()
+def test_a_member_that_had_left_is_not_awaited(served, peers):
     old = formed(peers, served, 2, 1, 2, grace=HOUR)
     old[1].leave()
     restart(served)
     assert back(peers, served, old[0], wait_ms=HOUR).expect("NEWGEN").world == 1
 
 
-def test_a_newcomer_waits_no_longer_than_it_wants(daemon, peers):
-    served = daemon()
+def test_a_newcomer_waits_no_longer_than_it_wants(served, peers):
     old = formed(peers, served, 3, 2, 4)
     restart(served)
     back(peers, served, old[0], wait_ms=HOUR).silent()
@@ -110,8 +74,7 @@ def test_a_newcomer_waits_no_longer_than_it_wants(daemon, peers):
         *newcomer(peers, served, 2, 4, timeout_ms=500))
 
 
-def test_a_newcomer_hears_that_too_few_are_left(daemon, peers):
-    served = daemon()
+def test_a_newcomer_hears_that_too_few_are_left(served, peers):
     old = formed(peers, served, 2, 2, 3)
     restart(served)
     first, fresh = (peers(Returning(served.socket)) for _ in range(2))
@@ -123,8 +86,7 @@ def test_a_newcomer_hears_that_too_few_are_left(daemon, peers):
     assert "too few members are left" in fresh.refusal(request).text
 
 
-def test_a_newcomer_that_asks_for_another_world(daemon, peers):
-    served = daemon()
+def test_a_newcomer_that_asks_for_another_world(served, peers):
     old = formed(peers, served, 3, 2, 4)
     restart(served)
     back(peers, served, old[0], wait_ms=HOUR).silent()
@@ -132,9 +94,8 @@ def test_a_newcomer_that_asks_for_another_world(daemon, peers):
         assert "is one of 2 to 4 members" in refusal(*newcomer(peers, served, least, most))
 
 
-def test_a_late_member_may_have_freed_a_plan(daemon, peers):
+def test_a_late_member_may_have_freed_a_plan(served, peers):
     """The other one hears so; it does not wait for a step that can never be complete."""
-    served = daemon()
     old = formed(peers, served, 2, 2, 2, grace=HOUR)
     old[1].ask("PLAN_DROP", "PLAN_DROPPED", job=old[1].job, plan=0)
     restart(served)
@@ -148,9 +109,8 @@ def test_a_late_member_may_have_freed_a_plan(daemon, peers):
     assert "another member has freed" in first.hangup().text
 
 
-def test_a_member_had_gone_before_the_daemon(daemon, peers):
+def test_a_member_had_gone_before_the_daemon(served, peers):
     """The daemon is killed while a place is kept. The others come back, and a new process takes it."""
-    served = daemon()
     old = formed(peers, served, 3, 3, 3, grace=HOUR)
     go(old, 1)
     old[1].close()

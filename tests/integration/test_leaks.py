@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's memory after many members and many steps, and the cgroups that pay for the memory that it
-shares with them.
+"""The memory of the daemon and of the library after many members and many steps, and who touches shared
+memory first.
 
 tests/leaks.sh runs the same with 10,000 cycles and 1,000,000 steps (GRADSYNC_TEST_CYCLES,
 GRADSYNC_TEST_STEPS).
@@ -12,7 +12,7 @@ import pytest
 
 from harness import anonymous_of, wait_until
 from peer import PAGE, Arena, Crew, Own, Plan, small_plan
-from trainers import join, together
+from trainers import join, joined, say, together
 
 CYCLES = int(os.environ.get("GRADSYNC_TEST_CYCLES", "300"))
 STEPS = int(os.environ.get("GRADSYNC_TEST_STEPS", "20000"))
@@ -49,51 +49,36 @@ def tidied(served, before):
 
 
 @pytest.mark.heavy
-def test_attaching_and_detaching_leaves_nothing(serve):
-    served = serve()
+def test_attaching_and_detaching_leaves_nothing(watched):
     for number in range(40):            # allocator, name caches and the like settle
-        cycle(served, number)
-    served.settled()
-    before = served.daemon.anonymous()
-    maps = served.daemon.maps().count("\n")
+        cycle(watched, number)
+    watched.settled()
+    before = watched.daemon.anonymous()
+    maps = watched.daemon.maps().count("\n")
     own = len(os.listdir("/proc/self/fd"))
     for number in range(CYCLES):
-        cycle(served, number)
+        cycle(watched, number)
     assert len(os.listdir("/proc/self/fd")) == own      # or what follows in this process would fail for that
-    served.settled()
-    tidied(served, before)
-    assert served.daemon.maps().count("\n") <= maps + 4
-    assert served.daemon.anonymous() < ANONYMOUS
-
-
-def joined(served, member, name="library"):
-    """Two members of a job, in processes of their own."""
-    members = [member(served.daemon) for _ in range(2)]
-    together(members, "open")
-    join(members, name)
-    return members
+    watched.settled()
+    tidied(watched, before)
+    assert watched.daemon.maps().count("\n") <= maps + 4
+    assert watched.daemon.anonymous() < ANONYMOUS
 
 
 @pytest.mark.heavy
-def test_the_library_leaves_nothing_in_its_process(serve, member):
+def test_the_library_leaves_nothing_in_its_process(watched, member):
     """Attach, agree, step, operate, detach, again and again in the same two processes."""
-    served = serve()
-    members = [member(served.daemon) for _ in range(2)]
+    members = [member(watched.daemon) for _ in range(2)]
 
     def go(cycles):
         for number in range(cycles):
             together(members, "open")
             join(members, "library")
-            together(members, "param a f32 5000")
-            together(members, "param b f16 3")
-            together(members, f"register 0 20480 map={number % 2}")
-            together(members, "param_at 0 448 c f32 5000")
-            together(members, "plan")
-            together(members, "steps 2")
-            together(members, "allreduce 100 f32 sum")
+            together(members, "param a f32 5000", "param b f16 3", f"register 0 20480 map={number % 2}",
+                     "param_at 0 448 c f32 5000")
+            together(members, "plan", "steps 2", "allreduce 100 f32 sum")
             if number % 3 == 0:
-                together(members, "plan_free")
-                together(members, "unregister 0")
+                together(members, "plan_free", "unregister 0")
             if number % 3 != 1:
                 together(members, "leave")
             together(members, "close")
@@ -112,56 +97,46 @@ def test_the_library_leaves_nothing_in_its_process(serve, member):
 
 
 @pytest.mark.heavy
-def test_steps_of_the_library_leave_nothing(serve, member):
-    served = serve()
-    members = joined(served, member)
-    together(members, "param a f32 100")
-    together(members, "plan")
-    together(members, "steps 1000")
-    pids = [served.daemon.pid, *(each.pid for each in members)]
+def test_steps_of_the_library_leave_nothing(watched, member):
+    members = joined(member, watched.daemon)
+    together(members, "param a f32 100", "plan", "steps 1000")
+    pids = [watched.daemon.pid, *(each.pid for each in members)]
     before = [anonymous_of(pid) for pid in pids]
-    for each in members:
-        each.say(f"steps {STEPS}")
+    say(members, f"steps {STEPS}")
     for each in members:
         assert each.line(3600).startswith("OK")
-    tidied(served, before[0])
+    tidied(watched, before[0])
     for pid, weight in zip(pids[1:], before[1:]):
         assert anonymous_of(pid) <= weight + SLACK
-    together(members, "leave")
-    together(members, "close")
+    together(members, "leave", "close")
 
 
 @pytest.mark.heavy
-def test_operations_leave_nothing(serve):
-    served = serve()
-    crew = served.crew("collective", 2, plan=None)
+def test_operations_leave_nothing(watched):
+    crew = watched.crew("collective", 2, plan=None)
     memories = [peer.staging() for peer in crew.peers]
 
     def go(count):
         for _ in range(count):
-            requests = [peer.operation("ALLREDUCE", dtype=1, reduce=2, bytes=4096, input=0, output=0)
-                        for peer in crew.peers]
-            for peer, request in zip(crew.peers, requests):
-                peer.expect("OPERATION_DONE", request)
+            crew.operate("ALLREDUCE", dtype=1, reduce=2, bytes=4096, input=0, output=0)
 
     go(500)
-    before = served.daemon.anonymous()
+    before = watched.daemon.anonymous()
     go(STEPS // 4)
-    tidied(served, before)
+    tidied(watched, before)
     for memory in memories:
         memory.close()
 
 
 @pytest.mark.heavy
-def test_anonymous_memory_with_much_going_on(serve):
+def test_anonymous_memory_with_much_going_on(watched):
     """30 jobs of 2 with 8 MiB each, and a plan of 20,000 parameters."""
-    served = serve()
     for number in range(30):
-        served.crew(f"job{number}", 2, lambda ordinal: small_plan(4, elements=512 << 10, ordinal=ordinal))
+        watched.crew(f"job{number}", 2, lambda ordinal: small_plan(4, elements=512 << 10, ordinal=ordinal))
     large = [(f"some.module.{number}.weight", [4], number % 500) for number in range(20000)]
-    served.crew("large", 2, lambda ordinal: Plan(large, ordinal))
-    served.go()
-    assert served.daemon.anonymous() < ANONYMOUS
+    watched.crew("large", 2, lambda ordinal: Plan(large, ordinal))
+    watched.go()
+    assert watched.daemon.anonymous() < ANONYMOUS
 
 
 # -- who touches first
@@ -171,16 +146,15 @@ def blocks(fd):
     return os.fstat(fd).st_blocks * 512
 
 
-def test_the_daemon_is_never_the_first_to_touch_an_arena(serve):
+def test_the_daemon_is_never_the_first_to_touch_an_arena(watched):
     """By the memfd's own account: nothing is there when the member gets it, all is when the daemon may use
     it, all from the member."""
-    served = serve()
-    peer = served.alone("payer")
+    peer = watched.alone("payer")
     plan = small_plan(3, elements=MIB)
     peer.expect("PLAN_ARENA", peer.plan_send(plan))
     fd, control = peer.fds
     os.close(control)
-    served.go()
+    watched.go()
     assert blocks(fd) == 0
     plan.arena = Arena(fd, plan.bytes, populate=False)
     peer.plans[0] = plan
@@ -199,47 +173,3 @@ def test_the_daemon_is_never_the_first_to_touch_staging(serve):
     assert answer.code in ("INVALID", "STATE")
     assert blocks(fd) == 0 and message.bytes == 8 * MIB
     os.close(fd)
-
-
-TOUCH = """
-import mmap, os
-fd = os.memfd_create("touched")
-os.ftruncate(fd, 8 << 20)
-memory = mmap.mmap(fd, 8 << 20)
-for page in range(0, 8 << 20, 4096):
-    memory[page] = 1
-print("touched", flush=True)
-input()
-"""
-
-
-def charged(group, program):
-    """The group's account moves when a process in it is the first to touch shared memory, if only after a while,
-    because kernels sum it up now and then: the tests below can fail."""
-    before = group.shared()
-    toucher = program("/usr/bin/python3", "-c", TOUCH, cgroup=str(group.path))
-    assert toucher.line() == "touched"
-    wait_until(lambda: group.shared() - before > 7 * MIB, "what was touched in the group's account")
-    touched = group.shared()
-    toucher.kill()
-    wait_until(lambda: touched - group.shared() > 6 * MIB, "an account without it")
-
-
-@pytest.mark.heavy
-@pytest.mark.cgroup
-def test_the_librarys_memory_is_charged_to_its_process(group, serve, member, program):
-    """As below, with members of the real library: parameters that no member writes, and the outputs of all
-    collectives."""
-    served = serve(cgroup=group.path)
-    charged(group, program)
-    before = group.shared()
-    members = joined(served, member, "unwritten")
-    together(members, f"param a f32 {16 * MIB}")
-    together(members, "plan")
-    together(members, "steps 2")
-    for command in (f"broadcast {4 * MIB} 1", f"allgather {MIB}", f"allreduce {MIB} f32 sum",
-                    f"reduce_scatter {MIB // 4} f32 max"):
-        together(members, command)
-    assert group.shared() - before < MIB
-    together(members, "leave")
-    together(members, "close")

@@ -16,11 +16,9 @@ from peer import Refused, agree, small_plan
 
 
 @pytest.mark.parametrize("children", [0, 3])
-def test_killed_in_an_open_step(serve, children):
+def test_killed_in_an_open_step(watched, children):
     """One survivor has given everything, the other nothing yet: both are told, and the job is at an end.
     Children of the dead process hold copies of its socket; it is gone all the same."""
-    served = serve()
-
     def script(peer, turn):
         peer.joined(peer.join_send("party", 3, 2))
         plan = small_plan(2)
@@ -29,8 +27,8 @@ def test_killed_in_an_open_step(serve, children):
         peer.status()                   # answered: the daemon has read what came before
         turn()
 
-    child = served.child(script, grandchildren=children)
-    peers = [served.peer() for _ in range(2)]
+    child = watched.child(script, grandchildren=children)
+    peers = [watched.peer() for _ in range(2)]
     for peer, request in [(peer, peer.join_send("party", 3, rank)) for rank, peer in enumerate(peers)]:
         peer.joined(request)
     plans = agree(peers, [small_plan(2) for _ in peers])
@@ -48,20 +46,7 @@ def test_killed_in_an_open_step(serve, children):
         answer = peer.refusal(peer.plan_send(small_plan(1, ordinal=1)))
         assert answer.code == "MEMBER_LOST" and "rank 2" in answer.text, answer
         peer.leave()
-    served.go()
-
-
-def test_who_leaves_behind_its_last_ready_hears_of_the_step(serve):
-    served = serve()
-    crew = served.crew("brief", 1)
-    peer, plan = crew.peers[0], crew.plans[0][0]
-    with served.daemon.at_once():
-        for bucket in range(len(plan.buckets)):
-            peer.ready(plan, bucket)
-        request = peer.send("LEAVE", job=peer.job)
-    assert peer.outcome(plan)[0] == "COMMITTED"
-    peer.expect("LEFT", request)
-    served.go()
+    watched.go()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -89,27 +74,6 @@ def test_lost_while_an_operation_is_being_done(serve, workers):
     served.go()
 
 
-def test_memory_is_the_members_after_a_void_step(serve):
-    """VOID is told after the daemon's last access: what a survivor writes then stays as it is."""
-    served = serve(settings={"workers": 1})
-    elements = 1 << 20
-    pattern = b"\xa5\x5a\xc3\x3c" * elements
-    for _ in range(3):
-        crew = served.crew("party", 2, plan=lambda **options: small_plan(2, elements, **options))
-        (survivor, other), (plan, others) = crew.peers, crew.plans[0]
-        for peer, own in (survivor, plan), (other, others):
-            peer.write(own, 0, [1.0] * elements)
-            peer.ready(own, 0)
-        other.close()                   # the first bucket is being reduced
-        assert survivor.outcome(plan)[0] == "VOID"
-        at, size = plan.places[0]
-        plan.arena.map[at:at + size] = pattern
-        served.go(5)
-        assert plan.arena.map[at:at + size] == pattern
-        survivor.close()
-        wait_until(lambda: served.holdings()["jobs"] == 1, "the end of the job")
-
-
 # -- the daemon's own end
 
 
@@ -117,8 +81,7 @@ def test_a_second_sigterm_voids_what_is_open(serve):
     served = serve(settings={"drain_timeout": "1h"})
     served.judged = False
     crew = served.crew("last", 2)
-    crew.peers[0].ready(crew.plans[0][0], 0)
-    crew.peers[0].status()
+    crew.open()
     served.daemon.signal(signal.SIGTERM)
     served.daemon.wait_notice(lambda text: "STOPPING=1" in text)
     served.daemon.signal(signal.SIGTERM)
@@ -139,14 +102,13 @@ def test_sigterm_with_nobody_in_a_step(serve):
     served.daemon.expect_clean = False
 
 
-def test_a_second_daemon_leaves_the_first_ones_socket_alone(serve, build):
-    served = serve()
-    second = harness.Program(build / harness.DAEMON, "--device", "cpu", "--socket", served.path, "--config",
-                             served.daemon.config)
+def test_a_second_daemon_leaves_the_first_ones_socket_alone(watched, build):
+    second = harness.Program(build / harness.DAEMON, "--device", "cpu", "--socket", watched.path, "--config",
+                             watched.daemon.config)
     try:
         assert second.wait() != 0
-        assert served.path in second.err
+        assert watched.path in second.err
     finally:
         second.destroy()
-    served.peer()
-    served.go()
+    watched.peer()
+    watched.go()

@@ -12,7 +12,7 @@ import time
 import pytest
 
 import harness
-from exposition import http, parse, series
+from exposition import parse, series
 from peer import Crew, Peer, small_plan
 
 ALICE, BOB = 61001, 61002
@@ -96,8 +96,7 @@ def test_a_bucket_that_nobody_uses_is_not_reduced(served, peers):
 def test_lateness_is_the_late_ranks(served, peers):
     crew = peers(Crew(served.socket, "late", 2))
     mine = {"job_name": "late", "uid": str(os.geteuid())}
-    crew.peers[1].ready(crew.plans[0][1], 0)
-    crew.peers[1].silent()
+    crew.open(rank=1)
     crew.peers[0].ready(crew.plans[0][0], 0)
     assert crew.peers[0].outcome(crew.plans[0][0])[0] == "COMMITTED"
     found = parse(served.ctl("metrics"))
@@ -109,8 +108,7 @@ def test_lateness_is_the_late_ranks(served, peers):
 def test_void_steps_and_refusals(daemon, peers):
     served = daemon(settings={"jobs_per_uid": 1})
     crew = peers(Crew(served.socket, "broken", 2))
-    crew.peers[0].ready(crew.plans[0][0], 0)
-    crew.peers[0].silent()
+    crew.open()
     crew.peers[1].close()
     assert crew.peers[0].outcome(crew.plans[0][0])[0] == "VOID"
     other = peers(Peer(served.socket))
@@ -236,15 +234,6 @@ def test_the_process(served):
     threads = sum(found["gradsync_cpu_seconds_total"].values())
     after = parse(served.ctl("metrics"))["gradsync_process_cpu_seconds_total"][()]
     assert 0 < threads <= after and before > 0
-
-
-def test_http(served):
-    head = b"GET /metrics HTTP/1.1\r\n"
-    status, headers, body = http(fetch(served.metrics, head + b"Host: localhost\r\nAccept: */*\r\n\r\n"))
-    assert status == "HTTP/1.1 200 OK" and headers["connection"] == "close" and parse(body)
-    assert headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert "content-length" not in headers and headers["transfer-encoding"] == "chunked"
-    assert http(fetch(served.metrics, head + b"X: " + b"y" * 6000))[0].endswith("200 OK")
 
 
 def test_a_silent_caller_gets_the_text(served):

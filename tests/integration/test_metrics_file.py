@@ -17,8 +17,7 @@ def test_the_device_is_on_each_sample(daemon):
         assert samples and all(f'{{device="{device}"' in line for line in samples)
 
 
-def test_a_file_is_replaced_as_a_whole(daemon, scratch):
-    served = daemon()
+def test_a_file_is_replaced_as_a_whole(served, scratch):
     folder = scratch / "collector"
     folder.mkdir()
     path = folder / "gradsync.prom"
@@ -38,31 +37,28 @@ def test_a_file_is_replaced_as_a_whole(daemon, scratch):
 
 
 @pytest.mark.parametrize("broken", ["daemon", "folder", "target"])
-def test_what_cannot_be_written_leaves_the_old_file(daemon, program, scratch, broken):
-    served = daemon()
+def test_what_cannot_be_written_leaves_the_old_file(served, ctl, scratch, broken):
     folder = scratch / "collector"
     folder.mkdir()
     path = folder / "gradsync.prom"
     path.write_text("old")
     if broken == "daemon":
         harness.stop(served)
-        made = program(harness.CTL, "metrics", "-o", path, socket=served.socket)
-        assert made.wait() == 3
+        made = ctl("metrics", "-o", path, socket=served.socket, code=3)
         served.start()
     elif broken == "folder":
-        made = program(harness.CTL, "metrics", "-o", folder / "none" / "gradsync.prom", socket=served.socket)
-        assert made.wait() == 1 and f"cannot write {folder}/none/gradsync.prom: No such file" in made.err
+        made = ctl("metrics", "-o", folder / "none" / "gradsync.prom", socket=served.socket, code=1)
+        assert f"cannot write {folder}/none/gradsync.prom: No such file" in made.err
     else:
         (folder / "folder.prom").mkdir()
-        made = program(harness.CTL, "metrics", "-o", folder / "folder.prom", socket=served.socket)
-        assert made.wait() == 1 and f"cannot write {folder}/folder.prom: Is a directory" in made.err
+        made = ctl("metrics", "-o", folder / "folder.prom", socket=served.socket, code=1)
+        assert f"cannot write {folder}/folder.prom: Is a directory" in made.err
         (folder / "folder.prom").rmdir()
     assert made.out == "" and path.read_text() == "old" and os.listdir(folder) == ["gradsync.prom"]
 
 
-def test_what_does_not_fit_leaves_the_old_file(daemon, program, scratch):
+def test_what_does_not_fit_leaves_the_old_file(served, program, scratch):
     """The file may not grow to its size, as on a full disk."""
-    served = daemon()
     path = scratch / "gradsync.prom"
     path.write_text("old")
     made = program("/bin/sh", "-c", 'trap "" XFSZ; ulimit -f 1; exec "$0" metrics -o "$1" -s "$2"',

@@ -9,12 +9,12 @@ import re
 import pytest
 
 import harness
-from clusters import PATIENT, STAY, SWIFT, Cluster, ended, members_of, opened, restart
+from clusters import PATIENT, STAY, SWIFT, Cluster, members_of, opened, restart
 from harness import wait_until
 from teams import SHORT, Team, takes_state
 from test_cli_doctor import Doctor
 from test_cluster_statistics import check_statistics
-from trainers import OK, ask, bring, crew, fields, join, step, together
+from trainers import OK, ask, bring, crew, ended, fields, join, say, script, step, together
 
 NCCL = "tests/fakes/nccl/libnccl.so.2"
 FLOATS = ("a f32 5", "b f32 300 20", "c bf16 70000")
@@ -120,8 +120,7 @@ def test_the_job_shrinks_and_grows(cluster, member, build, monkeypatch, library,
     for node in it.nodes[:2]:
         node.wait_log(f"job .*team.*: NCCL connects 3 nodes{extension}, in ")
     team.register(new)
-    ask(new, "state 100000 9")
-    ask(new, "plan")
+    script(new, "state 100000 9", "plan")
     entered(team.members, 4)
     takes_state(new, team.members, 2)
     team.members.append(new)
@@ -148,7 +147,7 @@ def test_min_of_floats_is_refused(cluster, member):
     members = opened(cluster(2), member, 0, 1)
     join(members, "least")
     together(members, "param a f32 10")
-    for rest in together(members, "plan reduce=min", "UNSUPPORTED"):
+    for rest in together(members, "plan reduce=min", code="UNSUPPORTED"):
         assert "the min of f32 cannot be computed: NCCL hides" in rest, rest
 
 
@@ -273,8 +272,7 @@ def test_a_collective_that_does_not_end_is_given_up(cluster, member):
     hold = pathlib.Path(os.environ["FAKE_GPU"]) / "nccl-hold"
     hold.touch()
     bring(members)
-    for each in members:
-        each.say("finish")
+    say(members, "finish")
     said = re.compile("job .*: NCCL has lost the other nodes; a collective of [0-9]+ elements has not ended "
                       "for 5000 ms")
     wait_until(lambda: any(said.search(node.log) for node in it.nodes), "one of the nodes to say so")
@@ -297,8 +295,7 @@ def test_who_waits_to_launch_names_the_coordinator(cluster, member):
     assert step(members) == 1
     it.coordinator.program.stop()
     bring(members)
-    for each in members:
-        each.say("finish")
+    say(members, "finish")
     wait, = wait_until(waits, "the name")
     assert "the coordinator at unix:" in wait["text"] and "no report for" in wait["text"], wait
     it.coordinator.program.resume()

@@ -104,65 +104,53 @@ def test_what_cannot_be_evicted(serve):
     crew.go(2)
 
 
-def test_orders_that_are_none(serve):
-    served = serve()
-    peer = served.peer()
+def test_orders_that_are_none(watched):
+    peer = watched.peer()
     for fields in ({"verb": 0}, {"verb": 1}, {"verb": 3}, {"verb": 3, "job": ""}, {}):
         assert peer.refusal(peer.send("CONTROL", **fields)).code in ("INVALID", "UNSUPPORTED")
     peer.send_raw(wire.frame("CONTROL", b"\x08\x63", request=1000))    # a verb of a newer client
     assert peer.refusal(1000).code == "UNSUPPORTED"
     assert not order(peer, "PAUSE", job="absent").found
-    served.daemon.ctl("pause", code=2)
-    served.daemon.ctl("resume", "a", "b", code=2)
-    served.daemon.ctl("drain", "healthy", code=2)
-
-
-def test_orders_without_a_daemon(program, scratch):
-    for words in (("evict", "a", "0"), ("pause", "a"), ("resume",), ("drain",)):
-        ctl = program("client/cli/gradsyncctl", *words, socket=str(scratch / "none"))
-        assert ctl.wait() == 3 and "no daemon is running" in ctl.err
-        assert f"tried {scratch}/none: no such socket" in ctl.err and "gradsyncd --device cpu --socket" in ctl.err, ctl.err
+    watched.daemon.ctl("pause", code=2)
+    watched.daemon.ctl("resume", "a", "b", code=2)
+    watched.daemon.ctl("drain", "healthy", code=2)
 
 
 # -- pause and resume
 
-def test_a_paused_job_launches_nothing(serve):
-    served = serve()
-    crew = served.crew("halted", 2)
+def test_a_paused_job_launches_nothing(watched):
+    crew = watched.crew("halted", 2)
     crew.go(3)
-    assert served.daemon.ctl("pause", "halted") == "paused\n"
+    assert watched.daemon.ctl("pause", "halted") == "paused\n"
     ready_all(crew)
-    assert all(peer.silent() == [] for peer in crew.peers)
-    job = served.daemon.job("halted")
+    crew.silent()
+    job = watched.daemon.job("halted")
     assert (job["state"], job["step"], job["waiting_for"]) == ("paused", 3, [])
-    assert "halted  paused" in served.daemon.ctl("status", "halted")
-    served.go()                         # others go on
-    assert served.daemon.ctl("pause", "halted") == "paused\n"   # it is already
-    assert served.daemon.ctl("resume", "halted") == "resumed\n"
+    assert "halted  paused" in watched.daemon.ctl("status", "halted")
+    watched.go()                         # others go on
+    assert watched.daemon.ctl("pause", "halted") == "paused\n"   # it is already
+    assert watched.daemon.ctl("resume", "halted") == "resumed\n"
     committed(crew)
-    assert served.daemon.job("halted")["state"] == "running"
+    assert watched.daemon.job("halted")["state"] == "running"
     crew.go(2)
-    assert len(re.findall(r"uid \d+ pauses job 'halted'", served.daemon.log)) == 1
-    assert len(re.findall(r"uid \d+ resumes job 'halted'", served.daemon.log)) == 1
+    assert len(re.findall(r"uid \d+ pauses job 'halted'", watched.daemon.log)) == 1
+    assert len(re.findall(r"uid \d+ resumes job 'halted'", watched.daemon.log)) == 1
 
 
-def test_nobody_is_blamed_during_a_pause(serve):
+def test_nobody_is_blamed_during_a_pause(watched):
     """A job that stalls at the same time shows that there was time enough to be blamed."""
-    served = serve()
-    halted = served.crew("halted", 2)
+    halted = watched.crew("halted", 2)
     halted.go(1)
-    halted.peers[0].ready(halted.plans[0][0], 0)
-    halted.peers[0].status()
+    halted.open()
     order(halted.peers[0], "PAUSE", job="halted")
-    stalling = served.crew("stalling", 2)
-    stalling.peers[0].ready(stalling.plans[0][0], 0)
-    stalling.peers[0].status()
-    before = re.sub(r".*uid \d+ pauses.*", "", served.daemon.log).count("job 'halted'")
-    served.daemon.change(stall_notice="50ms", step_deadline="1s")
+    stalling = watched.crew("stalling", 2)
+    stalling.open()
+    before = re.sub(r".*uid \d+ pauses.*", "", watched.daemon.log).count("job 'halted'")
+    watched.daemon.change(stall_notice="50ms", step_deadline="1s")
     reason = stalling.peers[1].hangup()
     assert reason.code == "MEMBER_LOST" and "the step deadline of 1.0 s has passed" in reason.text, reason
-    assert re.sub(r".*uid \d+ pauses.*", "", served.daemon.log).count("job 'halted'") == before
-    served.daemon.change()
+    assert re.sub(r".*uid \d+ pauses.*", "", watched.daemon.log).count("job 'halted'") == before
+    watched.daemon.change()
     resumed = time.monotonic()
     order(halted.peers[0], "RESUME", job="halted")
     waits, = halted.peers[0].status()["STATUS_WAIT"]
@@ -177,11 +165,10 @@ def test_collectives_wait_for_the_end_of_a_pause(serve):
     boss = served.peer()
     crew = served.crew("halted", 2, plan=None)
     order(boss, "PAUSE", job="halted")
-    requests = [peer.operation("BARRIER") for peer in crew.peers]
-    assert all(peer.silent() == [] for peer in crew.peers)
+    requests = crew.call("BARRIER")
+    crew.silent()
     order(boss, "RESUME", job="halted")
-    for peer, request in zip(crew.peers, requests):
-        peer.expect("OPERATION_DONE", request)
+    crew.answered(requests)
     order(boss, "PAUSE", job="halted")
     early = crew.peers[0].operation("BARRIER")
     crew.peers[0].status()
@@ -206,82 +193,55 @@ def test_the_end_of_the_daemon_ends_a_pause(daemon, peers):
 
 # -- drain
 
-def test_drain_lets_open_steps_end_and_begins_none(serve):
-    served = serve()
-    crew = served.crew("underway", 2)
+def test_drain_lets_open_steps_end_and_begins_none(watched):
+    crew = watched.crew("underway", 2)
     crew.go(1)
-    plans = crew.plans[0]
-    crew.peers[0].ready(plans[0], 0)
-    crew.peers[0].status()
-    assert served.daemon.ctl("drain", "--no-wait") == "draining: 1 open\n"
-    assert "draining" in served.daemon.ctl("status") and served.daemon.status()["daemon"]["draining"] is True
-    late = served.peer()
+    crew.open()
+    assert watched.daemon.ctl("drain", "--no-wait") == "draining: 1 open\n"
+    assert "draining" in watched.daemon.ctl("status")
+    assert watched.daemon.status()["daemon"]["draining"] is True
+    late = watched.peer()
     answer = late.refusal(late.join_send("late", 1))
     assert answer.code == "STATE" and "drained" in answer.text, answer
-    ready_all(served.healthy)           # a new step: waits
-    assert all(peer.silent() == [] for peer in served.healthy.peers)
-    assert served.daemon.status()["jobs"] and order(late, "DRAIN").open == 1
-    crew.peers[1].ready(plans[1], 0)    # the open one ends
+    ready_all(watched.healthy)           # a new step: waits
+    watched.healthy.silent()
+    assert watched.daemon.status()["jobs"] and order(late, "DRAIN").open == 1
+    crew.open(rank=1)                   # the open one ends
     crew.commits()
-    assert served.daemon.ctl("drain").startswith("quiet")
-    assert all(peer.silent() == [] for peer in served.healthy.peers)
-    assert served.daemon.ctl("resume") == "resumed\n"
-    committed(served.healthy)
-    assert served.daemon.status()["daemon"]["draining"] is False
+    assert watched.daemon.ctl("drain").startswith("quiet")
+    watched.healthy.silent()
+    assert watched.daemon.ctl("resume") == "resumed\n"
+    committed(watched.healthy)
+    assert watched.daemon.status()["daemon"]["draining"] is False
     late.joined(late.join_send("late", 1))
     crew.go(2)
 
 
-def test_drain_says_when_it_is_quiet(serve, program):
-    served = serve()
-    crew = served.crew("underway", 2)
-    plans = crew.plans[0]
-    crew.peers[0].ready(plans[0], 0)
-    crew.peers[0].status()
-    waiting = program("client/cli/gradsyncctl", "drain", socket=served.path)
+def test_drain_says_when_it_is_quiet(watched, program):
+    crew = watched.crew("underway", 2)
+    crew.open()
+    waiting = program("client/cli/gradsyncctl", "drain", socket=watched.path)
     wait_until(lambda: "1 step or collective is still open" in waiting.err, "a word about what is open")
     assert waiting.out == ""
-    crew.peers[1].ready(plans[1], 0)
+    crew.open(rank=1)
     assert waiting.line().startswith("quiet") and waiting.wait() == 0
     crew.commits()
-    served.daemon.ctl("resume")
+    watched.daemon.ctl("resume")
 
 
-def test_a_collective_that_an_open_step_needs_is_let_through(serve):
+def test_a_collective_that_an_open_step_needs_is_let_through(watched):
     """One member waits in a barrier before it is ready: the step that the other has opened could not end otherwise."""
-    served = serve()
-    boss = served.peer()
-    crew = served.crew("underway", 2)
-    plans = crew.plans[0]
-    crew.peers[0].ready(plans[0], 0)
-    crew.peers[0].status()
+    boss = watched.peer()
+    crew = watched.crew("underway", 2)
+    crew.open()
     order(boss, "DRAIN")
-    requests = [peer.operation("BARRIER") for peer in crew.peers]
-    for peer, request in zip(crew.peers, requests):
-        peer.expect("OPERATION_DONE", request)
-    crew.peers[1].ready(plans[1], 0)
+    crew.operate("BARRIER")
+    crew.open(rank=1)
     crew.commits()
-    held = [peer.operation("BARRIER") for peer in crew.peers]
-    assert all(peer.silent() == [] for peer in crew.peers)
+    held = crew.call("BARRIER")
+    crew.silent()
     order(boss, "RESUME")
-    for peer, request in zip(crew.peers, held):
-        peer.expect("OPERATION_DONE", request)
-
-
-def test_pause_and_drain_are_lifted_each_for_itself(serve):
-    crew = serve().crew("halted", 2)
-    order(crew.peers[0], "DRAIN")
-    order(crew.peers[0], "PAUSE", job="halted")
-    ready_all(crew)
-    order(crew.peers[0], "RESUME")
-    assert all(peer.silent() == [] for peer in crew.peers)
-    order(crew.peers[0], "DRAIN")
-    order(crew.peers[0], "RESUME", job="halted")
-    committed(crew)                     # it was no new step any more
-    ready_all(crew)
-    assert all(peer.silent() == [] for peer in crew.peers)
-    order(crew.peers[0], "RESUME")
-    committed(crew)
+    crew.answered(held)
 
 
 # -- who may
@@ -383,42 +343,39 @@ def test_nobody_may_not_connect(serve):
         order(served.peer(uid=NOBODY), "DRAIN")
 
 
-def test_pause_and_drain_of_collectives_are_lifted_each_for_itself(serve):
+def test_pause_and_drain_of_collectives_are_lifted_each_for_itself(watched):
     """A collective goes on when neither holds it any more.
 
     Planted: the end of a drain starts the collective of a job that is paused (hold.c).
     """
-    served = serve()
-    boss = served.peer()
-    crew = served.crew("halted", 2, plan=None)
+    boss = watched.peer()
+    crew = watched.crew("halted", 2, plan=None)
     for first, second in (({}, {"job": "halted"}), ({"job": "halted"}, {})):
         order(boss, "DRAIN")
         order(boss, "PAUSE", job="halted")
-        requests = [peer.operation("BARRIER") for peer in crew.peers]
-        assert all(peer.silent() == [] for peer in crew.peers)
+        requests = crew.call("BARRIER")
+        crew.silent()
         order(boss, "RESUME", **first)
-        assert all(peer.silent() == [] for peer in crew.peers)
+        crew.silent()
         order(boss, "RESUME", **second)
-        for peer, request in zip(crew.peers, requests):
-            peer.expect("OPERATION_DONE", request)
+        crew.answered(requests)
 
 
-def test_the_end_of_a_drain_is_for_all_jobs(serve):
+def test_the_end_of_a_drain_is_for_all_jobs(watched):
     """Jobs of all users go on, those with steps and those with collectives.
 
     Planted: only the first job on the list goes on (hold.c).
     """
-    served = serve()
-    crews = [served.crew(f"held{number}", 2) for number in range(2)]
-    gathered = [peer for number in range(2) for peer in served.crew(f"gathered{number}", 2, plan=None).peers]
-    order(served.healthy.peers[0], "DRAIN")
-    for crew in (served.healthy, *crews):
+    crews = [watched.crew(f"held{number}", 2) for number in range(2)]
+    gathered = [peer for number in range(2) for peer in watched.crew(f"gathered{number}", 2, plan=None).peers]
+    order(watched.healthy.peers[0], "DRAIN")
+    for crew in (watched.healthy, *crews):
         ready_all(crew)
     requests = [peer.operation("BARRIER") for peer in gathered]
     for peer in (*gathered, *(peer for crew in crews for peer in crew.peers)):
         assert peer.silent() == []
-    order(served.healthy.peers[0], "RESUME")
-    for crew in (served.healthy, *crews):
+    order(watched.healthy.peers[0], "RESUME")
+    for crew in (watched.healthy, *crews):
         committed(crew)
     for peer, request in zip(gathered, requests):
         peer.expect("OPERATION_DONE", request)

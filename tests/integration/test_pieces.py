@@ -207,9 +207,8 @@ def test_jobs_come_and_go_between_pieces(daemon, peers):
     assert not any(name.startswith("late") for _, name in found)
 
 
-def test_a_large_job_is_told_in_pieces(daemon, peers):
+def test_a_large_job_is_told_in_pieces(served, peers):
     """A piece may end in the middle of a job: the next one goes on with its members, each once."""
-    served = daemon()
     operator = peers(Peer(served.socket))
     members = [peers(Peer(served.socket, program="p" * 60)) for _ in range(3)]
     for rank, each in enumerate(members):
@@ -231,9 +230,8 @@ def test_a_large_job_is_told_in_pieces(daemon, peers):
 @pytest.mark.parametrize("odd", [{"part": 4294967295}, {"part": 99, "row": 5}, {"thing": 7, "row": 7},
                                  {"part": 4, "thing": 2**64 - 1, "until": 2**64 - 1},
                                  {"part": 1, "row": 4294967295, "until": 2**64 - 1}])
-def test_a_place_that_nobody_has_told(daemon, peers, odd):
+def test_a_place_that_nobody_has_told(served, peers, odd):
     """It is what a client says, and no more is believed of it than that."""
-    served = daemon()
     peer = peers(Peer(served.socket))
     assert sum(len(frames) for frames in pieces(peer, None, wire.pb.StatusPlace(**odd))) < 20
     assert peer.status()["STATUS_DAEMON"]
@@ -260,16 +258,13 @@ class Halving(FakeDaemon):
 
 
 @pytest.mark.parametrize("kind", [Cutting, Halving])
-def test_a_daemon_that_hangs_up_in_an_answer(kind, program, scratch):
+def test_a_daemon_that_hangs_up_in_an_answer(kind, ctl, fake):
     """The daemon is there, so no command advises to start one."""
-    made = kind(scratch / "cutting")
-    try:
-        for words in (("status",), ("list", "jobs"), ("metrics",)):
-            ctl = program(harness.CTL, *words, socket=made.path)
-            assert ctl.wait() == 1 and ctl.out == ""
-            assert f"{made.path}: the daemon (pid {os.getpid()}) has hung up in the middle of" in ctl.err
-            assert "log" in ctl.err and "no daemon" not in ctl.err and "Start" not in ctl.err
-        ctl = program(harness.CTL, "doctor", socket=made.path)
-        assert ctl.wait() == 1 and "hung up in the middle of an answer" in ctl.out and "its log" in ctl.out
-    finally:
-        made.close()
+    made = fake(kind=kind)
+    for words in (("status",), ("list", "jobs"), ("metrics",)):
+        told = ctl(*words, socket=made.path, code=1)
+        assert f"{made.path}: the daemon (pid {os.getpid()}) has hung up in the middle of" in told.err
+        assert "log" in told.err and "no daemon" not in told.err and "Start" not in told.err
+        assert told.out == ""
+    told = ctl("doctor", socket=made.path, code=1)
+    assert "hung up in the middle of an answer" in told.out and "its log" in told.out

@@ -9,7 +9,7 @@ import pytest
 import wire
 from harness import wait_until
 from played import SECRET, PlayedDaemon
-from trainers import ask
+from trainers import ask, script
 
 
 class Successors(PlayedDaemon):
@@ -83,8 +83,7 @@ def test_what_is_said_on_the_way_back(against, scratch):
     fake = Successors(scratch / "fake", ["RESUMED", "NEWGEN", "RESUMED"])
     one = against(fake)
     served = beside(fake.serve)
-    ask(one, "open")
-    ask(one, "join")
+    script(one, "open", "join")
     ask(one, "barrier", "OPERATION_MISMATCH")
     one.say("barrier")
     served()
@@ -114,8 +113,7 @@ def test_a_daemon_that_does_not_follow(against, scratch, name, change, why):
     fake.differs = False
     one = against(fake)
     served = beside(fake.serve)
-    ask(one, "open")
-    ask(one, "join")
+    script(one, "open", "join")
     one.say("barrier")
     served()
     setattr(fake, name, getattr(fake, name) + change)
@@ -156,8 +154,7 @@ def test_what_makes_no_sense_ends_the_connection(against, scratch, what):
     served = beside(fake.serve)
     ask(one, "open")
     if what != "rank":
-        ask(one, "join")
-        ask(one, "param a f32 5")
+        script(one, "join", "param a f32 5")
     text = ask(one, "join" if what == "rank" else "plan", "PROTOCOL")
     served()                            # it has closed, and does not come back
     assert ask(one, "dispatch", "PROTOCOL") == text
@@ -172,8 +169,7 @@ def test_whoever_has_left_is_gone(against, scratch, answers):
                                                      text="no such moment")
     one = against(fake)
     served = beside(fake.serve)
-    ask(one, "open")
-    ask(one, "join")
+    script(one, "open", "join")
     one.say("leave")
     if not answers:
         wait_until(lambda: "LEAVE" in fake.heard, "LEAVE")

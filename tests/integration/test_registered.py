@@ -10,7 +10,7 @@ import wire
 from harness import guarded, sanitized, wait_until
 from peer import PAGE, Hangup, Own, Plan, Refused, agree, memfd, punch, small_plan
 from teams import GRACE, Team, takes_state, void_behind
-from trainers import ask, together
+from trainers import script, together
 
 MIB = 1 << 20
 
@@ -39,40 +39,14 @@ def mixed(served, crew, make=several, at=0, room=64 * PAGE):
     return own, plans
 
 
-def test_buckets_need_not_lie_where_an_arena_has_them(serve):
-    """In any order, with gaps, from any multiple of 64; and nothing else of the memory is touched."""
-    served = serve()
-    crew = served.crew("mixed", 2, plan=None)
-    peer = crew.peers[0]
-    own = peer.register(served.adopt(Own(6 * PAGE)), offset=PAGE)
-    plans = [several() for _ in crew.peers]
-    size = [bucket[1] for bucket in plans[0].buckets]
-    own.place(plans[0])
-    start = [2 * PAGE + 192, 128]               # the second bucket lies in front of the first
-    for bucket in range(2):
-        shift = start[bucket] - plans[0].buckets[bucket][0]
-        plans[0].buckets[bucket][0] += shift
-        for param, (_, _, mine) in enumerate(plans[0].params):
-            if mine == bucket:
-                plans[0].places[param] = (plans[0].places[param][0] + shift + PAGE, plans[0].places[param][1])
-    agree(crew.peers, plans)
-    crew.plans.append(plans)
-    own.map[:] = b"\xaa" * own.size
-    crew.go(2)
-    used = [(PAGE + begin, PAGE + begin + length) for begin, length in zip(start, size)]
-    rest = [byte for at, byte in enumerate(own.map[:]) if not any(begin <= at < end for begin, end in used)]
-    assert set(rest) == {0xaa}
-
-
-def test_large_buckets(serve):
+def test_large_buckets(watched):
     """Reduced by workers, in memory that is given back by a thread of its own."""
-    served = serve()
-    crew = served.crew("large", 2, plan=None)
-    own, _ = mixed(served, crew, buckets_of(MIB // 4, n=3), at=64, room=4 * MIB)
+    crew = watched.crew("large", 2, plan=None)
+    own, _ = mixed(watched, crew, buckets_of(MIB // 4, n=3), at=64, room=4 * MIB)
     crew.go(2)
     crew.peers[0].ask("PLAN_DROP", "PLAN_DROPPED", job=crew.peers[0].job, plan=0)
     crew.peers[0].ask("UNREGISTER", "UNREGISTERED", job=crew.peers[0].job, memory=own.handle)
-    wait_until(lambda: "memfd:own" not in served.daemon.maps(), "no mapping of the memory")
+    wait_until(lambda: "memfd:own" not in watched.daemon.maps(), "no mapping of the memory")
 
 
 # -- what the daemon refuses
@@ -87,10 +61,9 @@ WRONG_FILES = {
 }
 
 
-def test_wrong_files(serve):
+def test_wrong_files(watched):
     """Each file is refused by name, and the job goes on."""
-    served = serve()
-    crew = served.crew("wrong", 1)
+    crew = watched.crew("wrong", 1)
     peer = crew.peers[0]
     for name, (make, why) in WRONG_FILES.items():
         fd = make()
@@ -104,7 +77,7 @@ def test_wrong_files(serve):
     assert "has registered no memory 7" in peer.refusal(peer.send("UNREGISTER", job=peer.job, memory=7)).text
     assert peer.refusal(peer.send("UNREGISTER", job=peer.job + 1, memory=1)).code == "INVALID"
     crew.go()
-    served.settled()
+    watched.settled()
 
 
 def test_another_users_plan_is_not_named(serve):
@@ -118,11 +91,10 @@ def test_another_users_plan_is_not_named(serve):
     assert "belong to another user's plan" in refused.text and "job1001" not in refused.text, refused
 
 
-def test_unregistering_what_a_plan_uses(serve):
-    served = serve()
-    crew = served.crew("used", 2, plan=None)
+def test_unregistering_what_a_plan_uses(watched):
+    crew = watched.crew("used", 2, plan=None)
     peer = crew.peers[0]
-    own, plans = mixed(served, crew)
+    own, plans = mixed(watched, crew)
     refusal = peer.refusal(peer.send("UNREGISTER", job=peer.job, memory=own.handle))
     assert refusal.code == "STATE" and f"memory {own.handle} holds gradients of plan 0" in refusal.text
     crew.go()
@@ -136,28 +108,8 @@ def test_unregistering_what_a_plan_uses(serve):
     for member in crew.peers:
         member.ask("PLAN_DROP", "PLAN_DROPPED", job=member.job, plan=0)
     peer.ask("UNREGISTER", "UNREGISTERED", job=peer.job, memory=own.handle)
-    assert "memfd:own" not in served.daemon.maps()
-    wait_until(lambda: "/memfd:own (deleted)" not in served.daemon.fds(), "an end of what was given back")
-
-
-def test_quota(serve):
-    """Memory counts like an arena: bytes, arenas and fds of the uid, given back with it."""
-    served = serve(settings={"arenas_per_uid": 12})
-    crew = served.crew("quota", 1, plan=None)
-    peer = crew.peers[0]
-    own = served.adopt(Own(PAGE))
-    before = served.steady()
-    handles = [peer.register(own).handle for _ in range(10)]                    # the healthy job has two
-    refusal = peer.refusal(peer.send("REGISTER", fds=[own.fd], job=peer.job, bytes=PAGE))
-    assert refusal.code == "QUOTA" and "arenas_per_uid" in refusal.text
-    held = served.holdings()
-    assert held["arenas"] == before["arenas"] + 10 and held["bytes"] >= before["bytes"] + 10 * PAGE
-    wait_until(lambda: served.daemon.fds().count("/memfd:own (deleted)") == 10, "an end of what was refused")
-    for handle in handles:
-        peer.ask("UNREGISTER", "UNREGISTERED", job=peer.job, memory=handle)
-    assert served.steady() == before
-    peer.register(own)
-    crew.leave()
+    assert "memfd:own" not in watched.daemon.maps()
+    wait_until(lambda: "/memfd:own (deleted)" not in watched.daemon.fds(), "an end of what was given back")
 
 
 # -- pages that are given back
@@ -198,11 +150,10 @@ def test_punched_pages(serve, name):
     served.daemon.wait_log(rf"rank 0 \(pid \d+\) is evicted: {size} of the {room} bytes of shared memory were")
 
 
-def test_pages_of_small_buckets(serve):
+def test_pages_of_small_buckets(watched):
     """Each use of them finds it; without the guard they are looked at once a mebibyte of them was used."""
-    served = serve()
-    crew = served.crew("punch", 2, plan=None)
-    own, plans = mixed(served, crew, buckets_of(8192, n=1), room=32 << 10)
+    crew = watched.crew("punch", 2, plan=None)
+    own, plans = mixed(watched, crew, buckets_of(8192, n=1), room=32 << 10)
     crew.go()
     own.punch()
     steps = 0
@@ -285,32 +236,12 @@ def test_pages_punched_all_the_time(serve, build, registered, buckets, bucket):
     os.close(fd)
 
 
-def test_pages_of_staging_memory(serve):
-    served = serve()
-    crew = served.crew("punch", 2, plan=None)
-    mine, fd = crew.peers[0].staging_with_fd()
-    other = crew.peers[1].staging()
-    punch(fd, 0, mine.size)
-    for peer in crew.peers:
-        peer.operation("ALLREDUCE", dtype=wire.pb.F32, reduce=wire.pb.SUM, bytes=4 * MIB, input=0, output=0)
-    assert "holes were punched" in crew.peers[0].hangup().text
-    refused = crew.peers[1].refusal()
-    assert refused.code == "MEMBER_LOST" and refused.rank == 0
-    assert os.fstat(fd).st_blocks == 0
-    other.close()
-    mine.close()
-    crew.close()
-    os.close(fd)
-
-
 # -- loss
 
 
 @pytest.mark.parametrize("moment", ["registered", "described", "mapped", "agreed", "ready", "unregistered"])
-def test_death_leaves_nothing(serve, moment):
+def test_death_leaves_nothing(watched, moment):
     """kill -9 of a member with memory of its own."""
-    served = serve()
-
     def script(peer, turn):
         peer.joined(peer.join_send("dying", 1))
         own = peer.register(Own(9 * MIB))
@@ -332,24 +263,23 @@ def test_death_leaves_nothing(serve, moment):
             peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=0)
             peer.send("UNREGISTER", job=peer.job, memory=own.handle)
 
-    child = served.child(script)
+    child = watched.child(script)
     child.reached()
     child.kill()
-    served.settled()
-    assert "memfd:own" not in served.daemon.maps()
+    watched.settled()
+    assert "memfd:own" not in watched.daemon.maps()
 
 
-def test_a_large_memory_of_a_member_that_dies_in_a_reduction(serve):
-    served = serve()
-    crew = served.crew("dying", 2, plan=None)
-    _, plans = mixed(served, crew, buckets_of(2 * MIB, n=8), room=64 * MIB)
+def test_a_large_memory_of_a_member_that_dies_in_a_reduction(watched):
+    crew = watched.crew("dying", 2, plan=None)
+    _, plans = mixed(watched, crew, buckets_of(2 * MIB, n=8), room=64 * MIB)
     for bucket in range(8):
         for peer, plan in zip(crew.peers, plans):
             peer.ready(plan, bucket)
     crew.peers[0].sock.close()
     crew.peers[1].outcome(plans[1])             # void, or committed if all READYs were read before the end of file
-    served.settled()
-    wait_until(lambda: "memfd:own" not in served.daemon.maps(), "no mapping of the memory")
+    watched.settled()
+    wait_until(lambda: "memfd:own" not in watched.daemon.maps(), "no mapping of the memory")
 
 
 class Placed(Team):
@@ -357,9 +287,7 @@ class Placed(Team):
 
     @staticmethod
     def register(each):
-        ask(each, "register 0 65536 map=1")
-        ask(each, "param_at 0 128 weight f32 300")
-        ask(each, "param_at 0 1344 bias f32 7")
+        script(each, "register 0 65536 map=1", "param_at 0 128 weight f32 300", "param_at 0 1344 bias f32 7")
 
 
 def test_a_successor_brings_its_own(daemon, member):
@@ -367,13 +295,10 @@ def test_a_successor_brings_its_own(daemon, member):
     served = daemon(settings=GRACE)
     it = Placed(member, served, world=2)
     assert [it.step(), it.step()] == [[1, 1], [2, 2]]
-    stays = it.members[0]
-    it.bring([stays])
-    stays.say("finish")
-    victim = it.kill(1)
+    victim, stay = it.lose(1)
     new = it.replace(1)
-    void_behind([stays], 1, victim.pid)
-    takes_state(new, [stays], 2)
+    void_behind(stay, 1, victim.pid)
+    takes_state(new, stay, 2)
     assert it.step() == [3, 3]
     together(it.members, "leave")
     wait_until(lambda: "memfd:own" not in served.maps(), "no mapping of the memory")

@@ -8,7 +8,7 @@ import pytest
 import harness
 from harness import wait_until
 from peer import align
-from trainers import ask, fields, join, opened, together
+from trainers import ask, bring, connected, fields, fill, join, opened, say, script, together
 
 
 TYPES = ("f32", "f64", "bf16", "f32", "f32")
@@ -44,8 +44,7 @@ def pair(member, served, world=2, options=""):
 
 @pytest.mark.parametrize("options", ["", "first=64 bucket=2048"], ids=["large", "small"])
 @pytest.mark.parametrize("mapped", [0, 1], ids=["library", "trainer"])
-def test_members_with_and_without(daemon, member, mapped, options):
-    served = daemon()
+def test_members_with_and_without(served, member, mapped, options):
     members = pair(member, served, 4)
     for each in members[:2]:
         assert ask(each, f"register 0 65536 map={mapped}") == ("own" if mapped else "mapped")
@@ -53,12 +52,9 @@ def test_members_with_and_without(daemon, member, mapped, options):
         params(each, rank < 2, 640 * rank)
     assert len(set(together(members, f"plan {options}"))) == 1
     for number in range(3):
-        for rank, each in enumerate(members):
-            ask(each, f"fill {rank + 1}")
+        fill(members)
         if number == 2:
-            for each in members:
-                ask(each, "absent 1")
-            together(members, "ready 0 2 3 4")
+            together(members, "absent 1", "ready 0 2 3 4")
         else:
             together(members, "ready")
         together(members, "finish")
@@ -73,9 +69,7 @@ def test_members_with_and_without(daemon, member, mapped, options):
     together(members, "plan_free")
     ask(members[0], "unregister 0")
     wait_until(lambda: served.maps().count("memfd:own") == 1, "one mapping of a member's memory")
-    for each in members:
-        ask(each, "leave")
-        ask(each, "close")
+    together(members, "leave", "close")
 
 
 def test_gaps_and_neighbours_differ_by_name(daemon, member):
@@ -84,28 +78,21 @@ def test_gaps_and_neighbours_differ_by_name(daemon, member):
     for number, at in enumerate((0, 1280, 4096)):       # a gap before the last
         ask(members[0], f"param_at 0 {at} p{number} f32 320")
         ask(members[1], f"param p{number} f32 320")
-    for rest in together(members, "plan", "PLAN_MISMATCH"):
+    for rest in together(members, "plan", code="PLAN_MISMATCH"):
         assert "a gap in registered memory ends a bucket" in rest
 
 
 def test_parameters_in_several_memories_and_in_the_arena(daemon, member):
     """All are in one plan. The buckets of a memory end with it."""
     members = pair(member, daemon())
-    for each in members:
-        ask(each, "register 0 4096")
-        ask(each, "register 1 8192 offset=4096 size=12288 fill=12288 map=1")
-        ask(each, "param_at 0 0 a f32 16")
-        ask(each, "param_at 1 8128 b f32 16")
-        ask(each, "param c f32 16")
-        ask(each, "param_at 0 64 d f32 1008")
+    together(members, "register 0 4096", "register 1 8192 offset=4096 size=12288 fill=12288 map=1",
+             "param_at 0 0 a f32 16", "param_at 1 8128 b f32 16", "param c f32 16",
+             "param_at 0 64 d f32 1008")
     assert {fields(rest)["buckets"] for rest in together(members, "plan")} == {"4"}
     for number in range(2):
-        for rank, each in enumerate(members):
-            ask(each, f"fill {rank + 1}")
-        together(members, "ready")
+        bring(members)
         together(members, "finish")
-        for each in members:
-            assert ask(each, "check 1.5") == "right"
+        assert set(together(members, "check 1.5")) == {"right"}
 
 
 WRONG_CALLS = {
@@ -122,8 +109,7 @@ WRONG_CALLS = {
 def test_wrong_calls(daemon, build, program, scratch, alone):
     """Known before the daemon is asked, and the same without one."""
     env = {"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere"} if alone else {"GRADSYNC_SOCKET": daemon().socket}
-    each = program(harness.MEMBER, env=env)
-    ask(each, "open")
+    each = connected(program(harness.MEMBER, env=env))
     ask(each, "join name=wrong world=1" if not alone else "join")
     for command, why in WRONG_CALLS.items():
         answer = each.ask(command)
@@ -134,76 +120,51 @@ def test_wrong_calls(daemon, build, program, scratch, alone):
         assert why in ask(each, command, "INVALID")
     ask(each, "param_at 0 0 a f32 32")
     assert "parameters of the next plan were placed" in ask(each, "unregister 0", "STATE")
-    ask(each, "plan")
-    ask(each, "slot 1")
-    ask(each, "register 1 16384 file=0")
-    ask(each, "param_at 1 64 b f32 32")
+    script(each, "plan", "slot 1", "register 1 16384 file=0", "param_at 1 64 b f32 32")
     refused = ask(each, "plan", "STATE")
     assert 'parameters "a" and "b" of another plan overlap at byte 64' in refused or \
         'parameters "b" and "a" of another plan overlap' in refused
     ask(each, "unregister 1")                       # the plan that could not be has no parameter in it any more
     ask(each, "leave")
     ask(each, "join name=again world=1" if not alone else "join")
-    ask(each, "register 2 16384")
-    ask(each, "param_at 2 0 a f32 32")
-    ask(each, "param_at 2 64 b f32 32")
+    script(each, "register 2 16384", "param_at 2 0 a f32 32", "param_at 2 64 b f32 32")
     assert 'parameters "a" and "b" overlap at byte 64' in ask(each, "plan", "INVALID")
     ask(each, "param_at 2 0 a f32 16")              # nor are their names taken
     ask(each, "param_at 2 64 b i32 32")
     assert 'the avg of i32' in ask(each, "plan", "INVALID")
-    ask(each, "unregister 2")
-    ask(each, "param a f32 16")
+    script(each, "unregister 2", "param a f32 16")
     assert fields(ask(each, "plan"))["params"] == "1"
 
 
 def test_alone(program, scratch):
     """A world of one needs no daemon."""
     one = program(harness.MEMBER, env={"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere"})
-    ask(one, "open")
-    ask(one, "join")
-    ask(one, "register 0 65536 map=1")
+    script(one, "open", "join", "register 0 65536 map=1")
     params(one, True)
-    ask(one, "plan")
-    ask(one, "fill 4")
-    ask(one, "ready 0 2 3 4")
-    ask(one, "absent 1")
-    ask(one, "finish")
+    script(one, "plan", "fill 4", "ready 0 2 3 4", "absent 1", "finish")
     for param in (0, 2, 3, 4):
         assert ask(one, f"check 4 {param}") == "right"
     assert ask(one, "get 1 3") == "0"
-    ask(one, "divisor 2")
-    ask(one, "fill 4")
-    ask(one, "ready")
-    ask(one, "finish")
+    script(one, "divisor 2", "fill 4", "ready", "finish")
     assert float(ask(one, "get 3 1")) == 2.5
     ask(one, "unregister 0", "STATE")
-    ask(one, "plan_free")
-    ask(one, "unregister 0")
-    ask(one, "leave")
-    ask(one, "close")
+    script(one, "plan_free", "unregister 0", "leave", "close")
 
 
 def test_no_descriptor_to_keep(daemon, member):
     """Known at once, and not when there is another daemon."""
-    each = member(daemon())
-    ask(each, "open")
-    ask(each, "join name=job world=1")
+    each = connected(member(daemon()), "name=job world=1")
     used = {int(name) for name in os.listdir(f"/proc/{each.pid}/fd")}
     resource.prlimit(each.pid, resource.RLIMIT_NOFILE, (min(set(range(len(used) + 1)) - used) + 1,) * 2)
     assert "ulimit -n" in ask(each, "register 0 65536", "SYSTEM")
 
 
-def test_a_trainer_that_punches_is_told(daemon, member):
-    served = daemon()
+def test_a_trainer_that_punches_is_told(served, member):
     members = pair(member, served)
-    for each in members:
-        ask(each, "register 0 4194304")
-        ask(each, "param_at 0 0 a f32 1048576")
-    together(members, "plan")
+    together(members, "register 0 4194304", "param_at 0 0 a f32 1048576", "plan")
     ask(members[0], "punch 0 0 4096")
     together(members, "ready")
-    for each in members:
-        each.say("finish")
+    say(members, "finish")
     lost, other = (each.line() for each in members)
     assert lost.startswith("INVALID ") and "holes were punched" in lost, lost
     assert other.startswith("VOID_RETRY ") and "evicted" in other, other

@@ -4,29 +4,25 @@ in it."""
 import pytest
 
 from harness import kill, stop, wait_until
-from trainers import ask, join, opened, restart, step, together
+from trainers import ask, joined, restart, script, step, together
 
 PLAN = "plan first=64 bucket=64"
 
 
 def prepare(each):
     """Two parameters in the second memory that this member has registered."""
-    ask(each, "register 0 4096")
-    ask(each, "unregister 0")
-    ask(each, "register 0 65536 offset=4096 size=69632 fill=69632 map=1")
-    ask(each, "param_at 0 128 weight f32 3000")
-    ask(each, "param_at 0 12160 bias f32 40")
+    script(each, "register 0 4096", "unregister 0",
+           "register 0 65536 offset=4096 size=69632 fill=69632 map=1", "param_at 0 128 weight f32 3000",
+           "param_at 0 12160 bias f32 40")
 
 
 @pytest.fixture
 def pair(member):
     """pair(daemon) -> a member with memory of its own, and one with an arena. They have done a step."""
     def start(served):
-        members = opened(member, served, 2)
-        join(members)
+        members = joined(member, served, 2)
         prepare(members[0])
-        ask(members[1], "param weight f32 3000")
-        ask(members[1], "param bias f32 40")
+        script(members[1], "param weight f32 3000", "param bias f32 40")
         together(members, PLAN)
         assert step(members) == 1
         return members
@@ -34,8 +30,7 @@ def pair(member):
 
 
 @pytest.mark.parametrize("end_daemon", [stop, kill])
-def test_between_steps(daemon, pair, end_daemon):
-    served = daemon()
+def test_between_steps(served, pair, end_daemon):
     members = pair(served)
     addresses = [ask(each, "address 0") for each in members]
     for number in (2, 3):
@@ -47,12 +42,10 @@ def test_between_steps(daemon, pair, end_daemon):
     ask(members[0], "slot 1")
     ask(members[0], "register 1 16384")                 # handles go on
     ask(members[0], "param_at 1 0 more f32 64")
-    ask(members[1], "slot 1")
-    ask(members[1], "param more f32 64")
+    script(members[1], "slot 1", "param more f32 64")
     together(members, "plan")
     assert step(members) == 1
-    together(members, "slot 0")
-    together(members, "plan_free")
+    together(members, "slot 0", "plan_free")
     ask(members[0], "unregister 0")
     wait_until(lambda: served.maps().count("memfd:own") == 1, "one mapping of a member's memory")
     restart(served, end_daemon)
@@ -63,9 +56,8 @@ def test_between_steps(daemon, pair, end_daemon):
 
 
 @pytest.mark.parametrize("call", ["register", "unregister"])
-def test_in_a_call(daemon, pair, call):
+def test_in_a_call(served, pair, call):
     """The daemon is killed before it has answered: the call goes on with the next one."""
-    served = daemon()
     members = pair(served)
     if call == "unregister":
         ask(members[0], "register 1 4096")
@@ -81,9 +73,8 @@ def test_in_a_call(daemon, pair, call):
     wait_until(lambda: served.maps().count("memfd:own") == expected, "the mappings that belong there")
 
 
-def test_pages_given_back_meanwhile(daemon, pair):
+def test_pages_given_back_meanwhile(served, pair):
     """A member whose memory is not whole any more has no place, and is told why."""
-    served = daemon()
     members = pair(served)
     kill(served)
     ask(members[0], "punch 0 8192 4096")

@@ -2,20 +2,18 @@
 """A daemon that ends, and members that come back to the next one, frame by frame: the test says what they have
 heard."""
 import os
-import signal
 
 import pytest
 
 import wire
 from harness import restart, wait_until
-from peer import Crew, Peer, memfd, small_plan
+from peer import Crew, memfd, small_plan
 from returning import Returning, back, enter, give, go
 
 
 @pytest.fixture
-def gone(daemon, pair):
+def gone(served, pair):
     """A daemon, and a pair of members of the one before, which was killed."""
-    served = daemon()
     old = pair(served)
     restart(served)
     return served, old
@@ -25,17 +23,6 @@ def all_back(peers, served, old, step=0, kind="RESUMED"):
     new = [back(peers, served, each, step) for each in old]
     enter(new, kind)
     return new
-
-
-def test_a_plan_that_comes_back_is_refused_once(gone, peers):
-    """The memory that ends a description is part of the same request: what was refused before it is not refused again."""
-    served, old = gone
-    made = peers(Returning(served.socket))
-    made.rejoin(old[0])
-    request = made.plan_send(small_plan(2), commit=False, arena_bytes=1)
-    made.send("REJOIN_PLAN", request, fds=[old[0].memory[0]], job=made.job, plan=0, step=0)
-    heard = [frame.request for frame in made.silent() if frame.kind == "REFUSED"]
-    assert heard == [request]
 
 
 def test_what_a_newer_job_has_ended_is_not_waited_for(daemon, pair, peers):
@@ -83,9 +70,8 @@ def test_one_has_heard_of_the_next_generation(gone, peers, newest_first, kind):
     go(old, 1)
 
 
-def test_operations_that_had_ended(daemon, pair, peers):
+def test_operations_that_had_ended(served, pair, peers):
     """Members that come back hear how many have ended: their sequence goes on."""
-    served = daemon()
     old = pair(served)
     barriers(old, 5)
     restart(served)
@@ -98,9 +84,8 @@ def test_operations_that_had_ended(daemon, pair, peers):
     barriers(new, 2)
 
 
-def test_an_operation_that_differed(daemon, pair, peers):
+def test_an_operation_that_differed(served, pair, peers):
     """It was void, and one that comes back may not have heard of that: all begin a new generation, and its sequence."""
-    served = daemon()
     old = pair(served)
     barriers(old, 2)
     for each in old:
@@ -144,9 +129,8 @@ def test_places_that_cannot_be(gone, peers):
     refused(stranger, stranger.send("REJOIN_END", job=1), "INVALID", "no member")
 
 
-def test_memory_that_cannot_be(daemon, pair, peers):
+def test_memory_that_cannot_be(served, pair, peers):
     """The daemon maps nothing that could take its pages away, or that it would be the first to touch."""
-    served = daemon()
     old = pair(served)
     size = old[0].plans[0].bytes
     restart(served)
@@ -171,6 +155,12 @@ def test_memory_that_cannot_be(daemon, pair, peers):
     refused(made, request, "INVALID", "has 0 committed steps of it, not 18446744073709551615")
     request = made.offer(small_plan(2, ordinal=2), old[0].memory[0], 0, old[0].control[0])
     refused(made, request, "INVALID", "plan 2 ", "does not have it")
+    with os.fdopen(memfd(2 * wire.PAGE)) as control:
+        request = made.offer(old[0].plans[0], old[0].memory[0], 0, control.fileno())
+    refused(made, request, "INVALID", f"{2 * wire.PAGE} bytes instead of {wire.PAGE}")
+    wait_until(lambda: "/memfd:offered (deleted)" not in served.fds(), "an end of what was refused")
+    request = made.offer(old[0].plans[0], old[0].memory[0], 0, None)
+    refused(made, request, "INVALID", "1 file descriptors came for 2 memories")
     made.offer(old[0].plans[0], old[0].memory[0], 0, old[0].control[0])
     made.take_over(old[0])
     made.told(1)
@@ -217,9 +207,8 @@ def test_who_comes_and_does_not_say_what_it_has(gone, peers):
     assert silent.hangup().code == "TIMEOUT"
 
 
-def test_a_newcomer_takes_the_place_of_the_dead(daemon, pair, peers):
+def test_a_newcomer_takes_the_place_of_the_dead(served, pair, peers):
     """A process that was started again comes before or after the survivors: it gets the place, and they are told."""
-    served = daemon()
     for before in (True, False):
         name = f"pair{before}"
         old = pair(served, name)
@@ -251,28 +240,11 @@ def test_a_newcomer_does_not_push_anybody_out(gone, peers):
         each.expect("RESUMED")
 
 
-def test_old_clients_end_as_before(daemon, peers):
-    """One that does not come back hears why the daemon goes, and its job ends with it."""
-    served = daemon()
-    made, old = peers(Returning(served.socket)), peers(Peer(served.socket))
-    requests = [old.join_send("mixed", 2, 0), made.join_send("mixed", 2, 1)]
-    old.joined(requests[0])
-    made.joined(requests[1])
-    served.signal(signal.SIGTERM)
-    assert old.hangup().code == "DAEMON_LOST"
-    assert "gradsyncd is ending" in made.expect("LOST").text
-    made.expect("RESTARTING")
-    assert made.hangup() is None
-    assert served.program.wait() == 0
-    served.start()
-
-
-def test_a_plan_that_one_had_freed(daemon, pair, peers):
+def test_a_plan_that_one_had_freed(served, pair, peers):
     """The next daemon knows that it cannot have steps any more, though only the other one brings it back.
 
     Planted: it waits for the member that has freed it (takeover.c).
     """
-    served = daemon()
     old = pair(served)
     old[0].ask("PLAN_DROP", "PLAN_DROPPED", job=old[0].job, plan=0)
     restart(served)

@@ -5,10 +5,9 @@ import os
 
 import pytest
 
-import harness
 from harness import wait_until
-from teams import GRACE, SHORT, leave_plans, other_plan, take_plans, takes_state, void_behind
-from trainers import ask, fields, join, opened, together
+from teams import GRACE, SHORT, other_plan, takes_state, void_behind
+from trainers import OK, ask, connected, ended, fields, join, opened, say, script, together
 
 
 def pair(member, served, options=""):
@@ -18,106 +17,86 @@ def pair(member, served, options=""):
     return members
 
 
-def test_killed_in_a_step_and_replaced(team):
-    it = team()
-    assert it.step() == [1, 1, 1]
-    assert it.step() == [2, 2, 2]
-    before = [fields(ask(each, "place")) for each in it.members]
-    address = ask(it.members[0], "address 0")
-    stay = [it.members[0], it.members[2]]
-    it.bring(stay)
-    for each in stay:
-        each.say("finish")
-    victim = it.kill(1)
-    wait_until(lambda: it.status()["state"] == "replacing", "the loss")
-    waits, = it.status()["waiting_for"]
+def test_killed_in_a_step_and_replaced(trio):
+    assert trio.step() == [1, 1, 1]
+    assert trio.step() == [2, 2, 2]
+    before = [fields(ask(each, "place")) for each in trio.members]
+    address = ask(trio.members[0], "address 0")
+    victim, stay = trio.lose(1)
+    wait_until(lambda: trio.status()["state"] == "replacing", "the loss")
+    waits, = trio.status()["waiting_for"]
     assert waits["rank"] == 1
-    new = it.replace(1)
+    new = trio.replace(1)
     void_behind(stay, 1, victim.pid)
-    for rest in [ask(each, "place") for each in it.members]:
+    for rest in [ask(each, "place") for each in trio.members]:
         now = fields(rest)
         was = before[int(now["rank"])]
         assert now["generation"] == "2" and now["world"] == "3" and now["member"] == was["member"], (now, was)
-    assert ask(it.members[0], "address 0") == address
+    assert ask(trio.members[0], "address 0") == address
     takes_state(new, stay, 2)
-    assert it.step() == [3, 3, 3]
-    job = it.status()
+    assert trio.step() == [3, 3, 3]
+    job = trio.status()
     assert (job["state"], job["step"], job["generation"], job["void_steps"]) == ("running", 3, 2, 1)
 
 
-def test_synchronised_before_the_next_step(team):
-    """A member that calls sync_state() by itself is not told of a void step that it never began."""
-    it = team()
-    it.step()
-    it.kill(2)
-    it.replace(2)
-    assert set(together(it.members, "sync 1")) == {"step=1 value=1 strange=0"}
-    assert it.step() == [2, 2, 2]
-
-
 @pytest.mark.parametrize("finished", [False, True], ids=["by-nobody", "by-one"])
-def test_synchronised_before_a_committed_step_is_finished(team, finished):
+def test_synchronised_before_a_committed_step_is_finished(trio, finished):
     """All have marked all, so the step is committed. A member that has not taken it by finish() when the
     state is synchronised must not apply it to that state any more: the newcomer's is without it, or the state
     that came has it already."""
-    it = team()
-    it.step()
-    it.bring()
-    wait_until(lambda: it.status()["step"] == 2, "the commit")
+    trio.step()
+    trio.bring()
+    wait_until(lambda: trio.status()["step"] == 2, "the commit")
     value = 1
     if finished:
-        assert fields(ask(it.members[0], "finish"))["step"] == "2"
-        ask(it.members[0], f"state {it.state} {(value := 7)}")
-    it.kill(2)
-    it.replace(2)
-    for each in it.members[:2]:
+        assert fields(ask(trio.members[0], "finish"))["step"] == "2"
+        ask(trio.members[0], f"state {trio.state} {(value := 7)}")
+    trio.kill(2)
+    trio.replace(2)
+    for each in trio.members[:2]:
         rest = ask(each, "barrier", "VOID_BEHIND")
         assert "sync_state" in rest, rest
-    it.members[0].say(f"sync {1 + finished}")
-    it.members[1].say("sync 1")
-    it.members[2].say("sync 0")
-    for each in it.members:
+    trio.members[0].say(f"sync {1 + finished}")
+    trio.members[1].say("sync 1")
+    trio.members[2].say("sync 0")
+    for each in trio.members:
         assert each.line() == f"OK step={1 + finished} value={value} strange=0"
-    for each in it.members[finished:2]:
+    for each in trio.members[finished:2]:
         rest = ask(each, "finish", "VOID_RETRY")
         assert "synchronised" in rest, rest
-    assert it.step() == [3, 3, 3]
+    assert trio.step() == [3, 3, 3]
 
 
-def test_marked_after_the_change_and_finished_after_the_synchronisation(team):
+def test_marked_after_the_change_and_finished_after_the_synchronisation(trio):
     """Marks of a step that is void already are dropped in silence. finish() tells of that, whenever the state
     was synchronised, as it tells a member that had marked before the change: a trainer does not know when its
     library has heard."""
-    it = team()
-    it.step()
-    stay = it.members[:2]
-    ask(stay[0], "fill 1")
-    ask(stay[0], "ready")
-    it.kill(2)
-    it.replace(2)
-    together(stay, "barrier", "VOID_BEHIND")
+    trio.step()
+    stay = trio.members[:2]
+    script(stay[0], "fill 1", "ready")
+    trio.kill(2)
+    trio.replace(2)
+    together(stay, "barrier", code="VOID_BEHIND")
     ask(stay[1], "ready")
-    assert together(it.members, "sync 1") == ["step=1 value=1 strange=0"] * 3
+    assert together(trio.members, "sync 1") == ["step=1 value=1 strange=0"] * 3
     for each in stay:
         name, _, rest = each.ask("finish").partition(" ")
         assert name == "VOID_RETRY", (name, rest)
-    assert it.step() == [2, 2, 2], "and the newcomer, which has marked nothing, is told nothing"
+    assert trio.step() == [2, 2, 2], "and the newcomer, which has marked nothing, is told nothing"
 
 
-def test_lost_while_the_others_synchronise(team):
+def test_lost_while_the_others_synchronise(trio):
     """A synchronisation that cannot end starts again with the next member that comes."""
-    it = team()
-    it.step()
-    it.kill(1)
-    it.replace(1)
-    for each in (it.members[0], it.members[2]):
-        each.say("sync 1")
-    it.kill(1)
-    new = it.replace(1)
+    trio.step()
+    trio.kill(1)
+    trio.replace(1)
+    say((trio.members[0], trio.members[2]), "sync 1")
+    trio.kill(1)
+    new = trio.replace(1)
     assert ask(new, "sync 0") == "step=1 value=1 strange=0"
-    for each in (it.members[0], it.members[2]):
+    for each in (trio.members[0], trio.members[2]):
         assert each.line() == "OK step=1 value=1 strange=0"
-    assert it.step() == [2, 2, 2]
+    assert trio.step() == [2, 2, 2]
 
 
 def test_no_state_is_left(team):
@@ -131,42 +110,22 @@ def test_no_state_is_left(team):
     it.kill(0)
     new = it.fresh()
     new.say(it.join_line(0))
-    for each in (new, it.members[1]):
-        name, _, rest = each.line().partition(" ")
-        assert name == "MEMBER_LOST" and "no up-to-date rank is left: restart from a checkpoint" in rest, (name, rest)
+    for rest in ended((new, it.members[1]), "MEMBER_LOST"):
+        assert "no up-to-date rank is left: restart from a checkpoint" in rest, rest
 
 
-def test_an_eviction_that_changes_nothing_is_logged(team):
+def test_an_eviction_that_changes_nothing_is_logged(trio):
     """Its job waits for another member's successor already, so it has no line about a loss."""
-    it = team()
-    it.step()
-    it.kill(1)
-    wait_until(lambda: it.status()["waiting_for"], "the loss")
-    victim = it.members[2]
-    assert it.served.ctl("evict", "team", "2") == "evicted\n"
-    it.served.wait_log(rf"notice: job 'team': rank 2 \(pid {victim.pid}\) was evicted by uid "
+    trio.step()
+    trio.kill(1)
+    wait_until(lambda: trio.status()["waiting_for"], "the loss")
+    victim = trio.members[2]
+    assert trio.served.ctl("evict", "team", "2") == "evicted\n"
+    trio.served.wait_log(rf"notice: job 'team': rank 2 \(pid {victim.pid}\) was evicted by uid "
                        rf"{os.getuid()} \[")
-    it.kill(0)
-    wait_until(lambda: it.served.status()["jobs"] == [], "the end of the job")
-    assert it.served.log.count("was evicted") == 1, it.served.log
-
-
-def test_the_others_close_ranks(team):
-    it = team(settings=SHORT, ranks=False, least=2)
-    assert it.step() == [1, 1, 1]
-    stay = it.members[1:]
-    it.bring(stay)
-    for each in stay:
-        each.say("finish")
-    victim = it.kill(0)
-    for each in stay:
-        name, _, rest = each.line().partition(" ")
-        assert name == "VOID_RETRY" and fields(rest)["lost_pid"] == str(victim.pid), (name, rest)
-    it.members = stay
-    places = [fields(ask(each, "place")) for each in stay]
-    assert [(p["rank"], p["world"], p["generation"]) for p in places] == [("0", "2", "2"), ("1", "2", "2")]
-    together(stay, "barrier")           # they have been told of the generation
-    assert it.step() == [2, 2]
+    trio.kill(0)
+    wait_until(lambda: trio.served.status()["jobs"] == [], "the end of the job")
+    assert trio.served.log.count("was evicted") == 1, trio.served.log
 
 
 def test_who_has_heard_of_a_change_is_not_told_again(team):
@@ -177,10 +136,8 @@ def test_who_has_heard_of_a_change_is_not_told_again(team):
     it.step()
     it.kill(2)
     it.members.pop()
-    ask(it.members[0], "fill 1")
-    ask(it.members[0], "ready")
-    for each in it.members:
-        ask(each, "barrier", "VOID_RETRY")
+    script(it.members[0], "fill 1", "ready")
+    together(it.members, "barrier", code="VOID_RETRY")
     ask(it.members[0], "finish", "VOID_RETRY")
     together(it.members, "barrier")
     assert it.step() == [2, 2]
@@ -192,7 +149,7 @@ def test_one_leaves_and_the_others_go_on(team):
     ask(it.members[2], "leave")
     it.members = it.members[:2]
     it.bring()
-    together(it.members, "finish", "VOID_RETRY")
+    together(it.members, "finish", code="VOID_RETRY")
     assert it.step() == [2, 2]
     ask(it.members[1], "leave")
     assert it.members[0].ask("ready").startswith(("MEMBER_LOST ", "OK "))
@@ -213,8 +170,7 @@ def test_the_job_grows_between_steps(team):
     together(it.members, "finish")
     assert "rank=2 " in late.line()
     it.register(late)
-    ask(late, "plan")
-    ask(late, f"state {it.state} 77")
+    script(late, "plan", f"state {it.state} 77")
     it.bring()
     for each in it.members:
         rest = ask(each, "finish", "VOID_BEHIND")
@@ -226,21 +182,18 @@ def test_the_job_grows_between_steps(team):
     assert (job["world_size"], job["generation"], job["void_steps"]) == (3, 2, 0)
 
 
-def test_collectives_end_with_their_generation(team):
-    it = team()
-    it.step()
-    it.members[0].say("barrier")
-    it.members[2].say("barrier")
-    wait_until(lambda: it.status()["waiting_for"], "the barrier")
-    it.kill(1)
-    it.replace(1)
-    for each in (it.members[0], it.members[2]):
-        name, _, rest = each.line().partition(" ")
-        assert name == "VOID_BEHIND" and "sync_state" in rest, (name, rest)
-    together(it.members, "sync 1")
-    together(it.members, "barrier")
-    assert set(together(it.members, "allgather 1000")) == {"right"}
-    assert it.step() == [2, 2, 2]
+def test_collectives_end_with_their_generation(trio):
+    trio.step()
+    trio.members[0].say("barrier")
+    trio.members[2].say("barrier")
+    wait_until(lambda: trio.status()["waiting_for"], "the barrier")
+    trio.kill(1)
+    trio.replace(1)
+    for rest in ended((trio.members[0], trio.members[2]), "VOID_BEHIND"):
+        assert "sync_state" in rest, rest
+    together(trio.members, "sync 1", "barrier")
+    assert set(together(trio.members, "allgather 1000")) == {"right"}
+    assert trio.step() == [2, 2, 2]
 
 
 def test_a_plan_in_the_making_waits(member, daemon):
@@ -250,103 +203,70 @@ def test_a_plan_in_the_making_waits(member, daemon):
     ask(members[0], "param a f32 10")
     members[0].say("plan")
     members[1].kill()
-    members[1] = member(served)
-    ask(members[1], "open")
-    ask(members[1], "join name=pair world=2 rank=1")
-    ask(members[1], "param a f32 10")
-    ask(members[1], "plan")
+    members[1] = connected(member(served), "name=pair world=2 rank=1")
+    script(members[1], "param a f32 10", "plan")
     assert members[0].line().startswith("OK ")
-    for each in members:
-        ask(each, "state 10 4")
-    together(members, "sync 0")
-    for each in members:
-        ask(each, "fill 3")
-        ask(each, "ready")
-    together(members, "finish")
-    for each in members:
-        assert ask(each, "check 3") == "right"
+    together(members, "state 10 4", "sync 0", "fill 3", "ready", "finish")
+    assert set(together(members, "check 3")) == {"right"}
 
 
-def test_whoever_was_idle_hears_of_it_from_a_collective(team):
+def test_whoever_was_idle_hears_of_it_from_a_collective(trio):
     """No member was in a call when the generation changed: the first collective after it tells, and moves
     nothing."""
-    it = team()
-    it.step()
-    it.kill(1)
-    it.replace(1)
-    ask(it.members[0], "dispatch")                      # one has read of the new generation, one has not
-    for each in (it.members[0], it.members[2]):
+    trio.step()
+    trio.kill(1)
+    trio.replace(1)
+    ask(trio.members[0], "dispatch")                      # one has read of the new generation, one has not
+    for each in (trio.members[0], trio.members[2]):
         name, _, rest = each.ask("broadcast 1000 0").partition(" ")
         assert name == "VOID_BEHIND" and "generation 2" in rest, (name, rest)
-    together(it.members, "sync 1")
-    assert set(together(it.members, "broadcast 1000 0")) == {"right"}
-    assert it.step() == [2, 2, 2]
-
-
-def test_a_plan_that_differs_ends_nobody_else(team):
-    it = team()
-    it.step()
-    it.kill(1)
-    wrong = it.fresh()
-    ask(wrong, it.join_line(1))
-    ask(wrong, "param weight f32 301")
-    ask(wrong, "param bias f32 7")
-    answer = wrong.ask("plan")
-    assert answer.startswith("PLAN_MISMATCH ") and "weight" in answer, answer
-    wrong.kill()
-    it.members[1] = wrong
-    it.replace(1)
-    together(it.members, "sync 1")
-    assert it.step() == [2, 2, 2]
+    together(trio.members, "sync 1")
+    assert set(together(trio.members, "broadcast 1000 0")) == {"right"}
+    assert trio.step() == [2, 2, 2]
 
 
 def replaced_without_blocking(it):
     """After a step: rank 1 is another one now, on a handle that does not block."""
     it.step()
     it.kill(1)
-    made = it.start(it.served)
-    ask(made, "open nonblocking=1")
+    made = connected(it.start(it.served), options="nonblocking=1")
     ask(made, f"poll {it.join_line(1)}")
     it.register(made)
-    ask(made, "poll plan")
-    ask(made, f"state {it.state} 9")
+    script(made, "poll plan", f"state {it.state} 9")
     it.members[1] = made
     stay = [it.members[0], it.members[2]]
-    for each in stay:
-        each.say("sync 1")
+    say(stay, "sync 1")
     assert ask(made, "poll sync 0").startswith("step=1 value=1 strange=0")
     for each in stay:
         each.line()
     return made
 
 
-def test_a_collective_that_was_done_before_the_loss(team):
+def test_a_collective_that_was_done_before_the_loss(trio):
     """A caller with a loop of its own may read of the end of its collective and of a new generation at once: the collective has
     happened, as for the others."""
-    it = team()
-    made = replaced_without_blocking(it)
+    made = replaced_without_blocking(trio)
     assert made.ask("allgather 64").startswith("AGAIN ")
-    assert together([it.members[0], it.members[2]], "allgather 64") == ["right"] * 2
-    it.kill(2)
-    it.replace(2)
+    assert together([trio.members[0], trio.members[2]], "allgather 64") == ["right"] * 2
+    trio.kill(2)
+    trio.replace(2)
     ask(made, "dispatch")
     assert fields(ask(made, "place"))["generation"] == "3"
     assert made.ask("allgather 64") == "OK right"
-    for each, how in ((it.members[0], ""), (made, "poll ")):
+    for each, how in ((trio.members[0], ""), (made, "poll ")):
         assert each.ask(how + "barrier").startswith("VOID_BEHIND ")
-    for each, how in zip(it.members, ("", "poll ", "")):
+    for each, how in zip(trio.members, ("", "poll ", "")):
         each.say(how + "sync 1")
-    for each in it.members:
+    for each in trio.members:
         assert each.line().startswith("OK step=1 value=1 strange=0")
-    for each, how in zip(it.members, ("", "poll ", "")):
+    for each, how in zip(trio.members, ("", "poll ", "")):
         each.say(how + "allgather 100")
-    for each in it.members:
+    for each in trio.members:
         assert each.line().startswith("OK right")
 
 
-def test_state_is_that_of_who_is_furthest(member, daemon):
+def test_state_is_that_of_who_is_furthest(member, served):
     """From a checkpoint: all say the same step, and nothing is sent; else rank 0 decides."""
-    served = daemon()
     members = pair(member, served)
     for rank, each in enumerate(members):
         ask(each, f"state 1000 {rank + 5}")
@@ -354,29 +274,23 @@ def test_state_is_that_of_who_is_furthest(member, daemon):
 
 
 @pytest.mark.parametrize("further", [0, 1])
-def test_who_counts_further_at_the_same_commit_has_the_state(member, daemon, further):
+def test_who_counts_further_at_the_same_commit_has_the_state(member, served, further):
     """One of them has read a checkpoint since: the others must not take its count of steps without what it counts."""
-    served = daemon()
     members = pair(member, served)
-    for each in members:
-        ask(each, "state 1000 5")
-    together(members, "sync 0")
+    together(members, "state 1000 5", "sync 0")
     ask(members[further], "state 1000 9")
     members[further].say("sync 7")
     assert ask(members[1 - further], "sync 0") == "step=7 value=9 strange=0"
     assert members[further].line() == "OK step=7 value=9 strange=0"
 
 
-def test_states_that_differ_in_size(member, daemon):
-    served = daemon()
+def test_states_that_differ_in_size(member, served):
     members = pair(member, served)
     for rank, each in enumerate(members):
         ask(each, f"state {1000 + rank} 5")
-    for rest in together(members, "sync 0", "OPERATION_MISMATCH"):
+    for rest in together(members, "sync 0", code="OPERATION_MISMATCH"):
         assert "the state of rank 1 has 1009 bytes, that of rank 0 has 1008" in rest, rest
-    for each in members:
-        ask(each, "state 1000 5")
-    together(members, "sync 0")
+    together(members, "state 1000 5", "sync 0")
 
 
 @pytest.mark.parametrize("setting, wish, kept", [("60s", "-1", False), ("0", "60000", True)],
@@ -389,9 +303,7 @@ def test_whether_a_place_is_kept(member, daemon, setting, wish, kept):
     members[1].kill()
     if kept:
         wait_until(lambda: served.job("pair")["state"] == "replacing", "the loss")
-        successor = member(served)
-        ask(successor, "open")
-        ask(successor, "join name=pair world=2 rank=1")
+        successor = connected(member(served), "name=pair world=2 rank=1")
     assert members[0].line().startswith("VOID_BEHIND " if kept else "MEMBER_LOST ")
 
 
@@ -413,27 +325,8 @@ def test_the_state_is_synchronised_by_one_thread(member, daemon):
     """A second thread is told so, and the first goes on. It cannot be back before, because the other member has not begun."""
     first, second = pair(member, daemon())
     assert ask(first, "sync_twice") == "STATE"
-    ask(second, "state 0 7")
-    ask(second, "sync 0")
+    script(second, "state 0 7", "sync 0")
     assert ask(first, "sync_other") == "OK"
-
-
-def test_a_successor_makes_the_plans_that_are_left(team):
-    """The others have freed one between two, and the last one: a later member knows nothing of either."""
-    it = team()
-    leave_plans(it.members)
-    stay = [it.members[0], it.members[2]]
-    it.bring(stay)
-    for each in stay:
-        each.say("finish")
-    victim = it.kill(1)
-    new = it.replace(1)
-    void_behind(stay, 1, victim.pid)
-    together(it.members, "sync 0")
-    for slot in take_plans(new, it.members):
-        for each in it.members:
-            ask(each, f"slot {slot}")
-        it.step()
 
 
 def torn(member, served, options, history=False):
@@ -442,8 +335,7 @@ def torn(member, served, options, history=False):
     members = opened(member, served, 3, options="nonblocking=1")
     for rank, each in enumerate(members):
         each.say("poll join name=torn last_call=1 " + options.format(rank=rank))
-    for each in members:
-        assert each.line().startswith("OK ")
+    ended(members, OK)
     members.sort(key=lambda each: int(fields(ask(each, "place"))["rank"]))
     for rank, each in enumerate(members):
         ask(each, f"state 1000000 {rank + 1}")
@@ -474,30 +366,24 @@ def test_half_a_state_is_no_state(member, daemon, history):
 def test_a_first_state_of_the_one_who_has_all_of_his(member, daemon):
     served = daemon(settings={**GRACE, "staging_bytes": "64KiB"})
     members = torn(member, served, "world=3 rank={rank}")
-    new = member(served)
-    ask(new, "open")
-    ask(new, "join name=torn world=3 rank=0")
+    new = connected(member(served), "name=torn world=3 rank=0")
     ask(new, "state 1000000 77")
     assert ask(new, "sync 0") == "step=0 value=77 strange=0"
     for each in members[1:]:
         assert each.line().startswith("OK step=0 value=77 strange=0"), "what the one has who has lost nothing"
 
 
-def test_states_with_as_many_steps_of_other_plans(team):
+def test_states_with_as_many_steps_of_other_plans(trio):
     """Two have finished one committed step each, but not the same: only one of their states can go on."""
-    it = team()
-    other_plan(it.members, 1, "other")
+    other_plan(trio.members, 1, "other")
     for slot in (0, 1):
-        for each in it.members:
-            ask(each, f"slot {slot}")
-        it.bring()
-    stay = [it.members[0], it.members[2]]
+        together(trio.members, f"slot {slot}")
+        trio.bring()
+    stay = [trio.members[0], trio.members[2]]
     for slot, each in enumerate(stay):
-        ask(each, f"slot {slot}")
-        ask(each, "finish")
-        ask(each, f"state 100000 {slot + 10}")
-    it.kill(1)
-    new = it.replace(1)
+        script(each, f"slot {slot}", "finish", f"state 100000 {slot + 10}")
+    trio.kill(1)
+    new = trio.replace(1)
     other_plan([new], 1, "other")
-    together(stay, "barrier", "VOID_BEHIND")
-    assert set(together(it.members, "sync 0")) == {"step=0 value=10 strange=0"}
+    together(stay, "barrier", code="VOID_BEHIND")
+    assert set(together(trio.members, "sync 0")) == {"step=0 value=10 strange=0"}

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import CTL, DIGITS, LONG, events, kill, stop, wait_until
+from harness import LONG, kill, stop, wait_until
 from teams import Training
-from trainers import ask, bring, end, fields, join, opened, restart, step, together
+from trainers import (ask, bring, end, ended, fields, join, joined, opened, restart, say, script, step,
+                     together)
 
-PARAMS = ("weight f32 3000", "bias f32 40")
+PARAMS = ("param weight f32 3000", "param bias f32 40")
 PLAN = "plan first=64 bucket=64"
 
 
@@ -22,10 +23,7 @@ def crew(member):
     def start(served, count=2, name="job", options="", **more):
         members = opened(member, served, count, **more)
         join(members, name, options=options)
-        for each in members:
-            for param in PARAMS:
-                ask(each, f"param {param}")
-        together(members, PLAN)
+        together(members, *PARAMS, PLAN)
         assert step(members) == 1
         return members
     return start
@@ -35,9 +33,7 @@ def successor(member, served, rank, world):
     """A new process in a lost member's place, up to its plan."""
     fresh, = opened(member, served, 1)
     assert f"rank={rank} " in ask(fresh, f"join name=job world={world} rank={rank}")
-    for param in PARAMS:
-        ask(fresh, f"param {param}")
-    ask(fresh, PLAN)
+    script(fresh, *PARAMS, PLAN)
     return fresh
 
 
@@ -46,8 +42,7 @@ def generation(member):
 
 
 @pytest.mark.parametrize("end_daemon", [stop, kill])
-def test_between_steps(daemon, crew, end_daemon):
-    served = daemon()
+def test_between_steps(served, crew, end_daemon):
     members = crew(served)
     addresses = [ask(each, "address 0") for each in members]
     for number in (2, 3):
@@ -66,9 +61,8 @@ def test_between_steps(daemon, crew, end_daemon):
 
 @pytest.mark.parametrize("end_daemon", [stop, kill])
 @pytest.mark.parametrize("brought", [["ready 1"], ["ready"]])
-def test_somebody_had_not_begun(daemon, crew, end_daemon, brought):
+def test_somebody_had_not_begun(served, crew, end_daemon, brought):
     """No bucket can have been reduced before all had brought it: what was brought is brought again."""
-    served = daemon()
     members = crew(served)
     ask(members[0], "fill 1")
     for command in brought:
@@ -77,17 +71,14 @@ def test_somebody_had_not_begun(daemon, crew, end_daemon, brought):
     wait_until(lambda: served.job("job")["waiting_for"], "the step to be open")
     restart(served, end_daemon)
     if brought == ["ready"]:
-        ask(members[1], "fill 2")
-        ask(members[1], "ready")
+        script(members[1], "fill 2", "ready")
         assert fields(ask(members[1], "finish"))["step"] == "2"
         assert members[0].line().startswith("OK step=2 ")
-        for each in members:
-            assert ask(each, "check 1.5") == "right"
+        assert set(together(members, "check 1.5")) == {"right"}
     else:
         assert members[0].line().startswith("OK ")
         ask(members[0], "ready 0")
-        ask(members[1], "fill 2")
-        ask(members[1], "ready")
+        script(members[1], "fill 2", "ready")
         assert end(members) == 2
     assert step(members) == 3
 
@@ -95,21 +86,19 @@ def test_somebody_had_not_begun(daemon, crew, end_daemon, brought):
 def begin_one_bucket(served, members, name="job"):
     """Bucket 0, which holds the last parameter, is reduced; bucket 1 waits for rank 1."""
     for rank, each in enumerate(members):
-        ask(each, f"fill {rank + 1}")
-        ask(each, "ready 1")
+        script(each, f"fill {rank + 1}", "ready 1")
     together(members, "wait 1")
     ask(members[0], "ready 0")
     wait_until(lambda: served.job(name)["waiting_for"], "the step to be open")
 
 
 def void_for(members, finish="finish", code="VOID_RETRY"):
-    for rest in together(members, finish, code):
+    for rest in together(members, finish, code=code):
         assert "gradsyncd" in rest, rest
 
 
-def test_killed_in_the_middle_of_a_step(daemon, crew):
+def test_killed_in_the_middle_of_a_step(served, crew):
     """Part of the gradients are averages already: the step is void, once, and tried again under its number."""
-    served = daemon()
     members = crew(served)
     begin_one_bucket(served, members)
     restart(served, kill)
@@ -147,13 +136,9 @@ def test_stopped_while_a_step_does_not_end(daemon, crew):
 
 
 @pytest.mark.parametrize("end_daemon", [stop, kill])
-def test_while_a_plan_is_made(daemon, member, end_daemon):
-    served = daemon()
-    members = opened(member, served, 2)
-    join(members)
-    for each in members:
-        for param in PARAMS:
-            ask(each, f"param {param}")
+def test_while_a_plan_is_made(served, member, end_daemon):
+    members = joined(member, served, 2)
+    together(members, *PARAMS)
     members[0].say(PLAN)
     wait_until(lambda: served.job("job")["waiting_for"], "the plan to wait")
     restart(served, end_daemon)
@@ -163,8 +148,7 @@ def test_while_a_plan_is_made(daemon, member, end_daemon):
 
 
 @pytest.mark.parametrize("end_daemon", [stop, kill])
-def test_while_a_job_forms(daemon, member, end_daemon):
-    served = daemon()
+def test_while_a_job_forms(served, member, end_daemon):
     members = opened(member, served, 2)
     members[0].say("join name=job world=2 rank=0")
     wait_until(lambda: served.job("job"), "the job")
@@ -192,9 +176,8 @@ def test_while_a_collective_waits(daemon, crew, end_daemon, known):
     assert step(members) == 2
 
 
-def test_nobody_comes_back(daemon, member, crew):
+def test_nobody_comes_back(served, member, crew):
     """The daemon is waited for as long as one has said, and then the error names it and that time."""
-    served = daemon()
     served.expect_clean = False
     members = crew(served, env={"GRADSYNC_RECONNECT_TIMEOUT": "0.2"})
     pid = served.pid
@@ -207,8 +190,7 @@ def test_nobody_comes_back(daemon, member, crew):
 
 
 @pytest.mark.parametrize("end_daemon", [stop, kill])
-def test_left_while_there_is_no_daemon(daemon, crew, end_daemon):
-    served = daemon()
+def test_left_while_there_is_no_daemon(served, crew, end_daemon):
     members = crew(served)
     end_daemon(served)
     members[0].say("leave")
@@ -235,11 +217,10 @@ def test_an_answer_that_was_read_but_not_taken(daemon, member, end_daemon, taken
     does the daemon that follows."""
     served, members = looped(daemon, member)
     served.ctl("pause", "job")
-    together(members, "barrier", "AGAIN")
+    together(members, "barrier", code="AGAIN")
     served.ctl("resume", "job")
     wait_until(lambda: not served.job("job")["waiting_for"], "the end of the barrier")
-    for each in members:
-        ask(each, "dispatch")
+    together(members, "dispatch")
     together(members[:taken], "poll barrier")
     restart(served, end_daemon)
     wait_until(lambda: together(members, "dispatch") and (served.job("job") or {}).get("state") == "running", "the return")
@@ -250,10 +231,7 @@ def test_an_answer_that_was_read_but_not_taken(daemon, member, end_daemon, taken
 def test_marks_of_a_caller_with_a_loop_of_its_own(daemon, member):
     """On the way back ready() takes frames from the socket that concern another call: the loop hears of it."""
     served, members = looped(daemon, member)
-    for each in members:
-        ask(each, "param weight f32 100")
-        ask(each, "param bias f32 4")
-    together(members, "poll plan first=4 bucket=4")
+    together(members, "param weight f32 100", "param bias f32 4", "poll plan first=4 bucket=4")
     ask(members[0], "barrier", "AGAIN")
     before = generation(members[0])
     restart(served, kill)
@@ -265,8 +243,7 @@ def test_marks_of_a_caller_with_a_loop_of_its_own(daemon, member):
     assert members[0].line().startswith("OK ")
 
 
-def test_a_signal_while_there_is_no_daemon(daemon, crew):
-    served = daemon()
+def test_a_signal_while_there_is_no_daemon(served, crew):
     members = crew(served)
     ask(members[0], "ready")
     kill(served)
@@ -274,19 +251,16 @@ def test_a_signal_while_there_is_no_daemon(daemon, crew):
     wait_until(lambda: (members[0].signal(signal.SIGUSR1), members[0]._pump(0.05))[1], "the interruption")
     assert members[0].line().startswith("INTERRUPTED ")
     served.start()
-    ask(members[1], "fill 1")
-    ask(members[1], "ready")
+    script(members[1], "fill 1", "ready")
     together(members, "finish")
 
 
 @pytest.mark.parametrize("end_daemon", [stop, kill])
-def test_under_load(daemon, crew, scratch, end_daemon):
+def test_under_load(served, crew, scratch, end_daemon):
     """The daemon goes again and again while trainers do step after step: an orderly end costs nothing, a crash one step at most."""
-    served = daemon()
     members = crew(served, 3)
     restarts = 6
-    for each in members:
-        each.say(f"train until={scratch / 'end'}")
+    say(members, f"train until={scratch / 'end'}")
     for _ in range(restarts):
         wait_until(lambda: served.job("job") and served.job("job")["bytes_reduced"] > 0, "steps")
         restart(served, end_daemon)
@@ -296,30 +270,6 @@ def test_under_load(daemon, crew, scratch, end_daemon):
         assert line.startswith("OK ") and fields(line)["wrong"] == "0", line
         assert int(fields(line)["void"]) <= (0 if end_daemon is stop else restarts), line
     together(members, "leave")
-
-
-@pytest.mark.host
-@pytest.mark.heavy
-@pytest.mark.parametrize("end_daemon", [stop, kill])
-def test_training_that_nobody_could_tell_from_another(daemon, program, build, end_daemon):
-    """digits ends with the parameters of a run whose daemon goes on."""
-    served = daemon()
-    arguments = ["-n", "2", "--job", "digits", "--", build / DIGITS, "--json", "--epochs", "60"]
-
-    def hashes(disturb):
-        run = program(CTL, "run", *arguments, socket=served.socket)
-        disturb()
-        assert run.wait(LONG) == 0, run.err
-        found = events(run.out)
-        return {event["hash"] for event in found if event["event"] == "end"}
-
-    def restarts():
-        for _ in range(3):
-            wait_until(lambda: served.job("digits") and served.job("digits")["bytes_reduced"] > 0, "steps")
-            restart(served, end_daemon)
-
-    undisturbed = hashes(lambda: None)
-    assert len(undisturbed) == 1 and hashes(restarts) == undisturbed
 
 
 @pytest.mark.parametrize("end_daemon", [stop, kill])
@@ -336,11 +286,9 @@ def test_a_member_that_dies_meanwhile(daemon, crew, member, end_daemon):
     served.start()
     wait_until(lambda: served.job("job") and served.job("job")["state"] == "replacing", "the survivors")
     fresh = successor(member, served, 1, 3)
-    for each in members:
-        assert each.line().startswith("VOID_BEHIND ")
+    ended(members, "VOID_BEHIND")
     members.insert(1, fresh)
-    together(members, "state 8 1")
-    together(members, "sync 1")
+    together(members, "state 8 1", "sync 1")
     assert step(members) == 2
     restart(served, end_daemon)
     assert step(members) == 3, "the new process lacks no state any more"
@@ -358,52 +306,40 @@ def test_jobs_and_users_do_not_meet(daemon, crew):
     ask(other[1], "ready 0")
     void_for(other)
     assert step(other) == 2
-    ask(theirs[1], "fill 2")
-    ask(theirs[1], "ready")
+    script(theirs[1], "fill 2", "ready")
     assert end(theirs) == 2
 
 
-def test_one_process_in_two_jobs(daemon, member):
+def test_one_process_in_two_jobs(served, member):
     """Over one connection: each goes back to its place, whatever handles the new daemon gives."""
-    served = daemon()
     members = opened(member, served, 2)
     for slot, name in enumerate(("left", "right")):
-        together(members, f"job {slot}")
-        together(members, f"slot {slot}")
+        together(members, f"job {slot}", f"slot {slot}")
         join(members, name)
-        together(members, f"param weight f32 {100 + slot}")
-        together(members, "plan")
+        together(members, f"param weight f32 {100 + slot}", "plan")
     for _ in range(2):
         for slot in (1, 0):
-            together(members, f"job {slot}")
-            together(members, f"slot {slot}")
+            together(members, f"job {slot}", f"slot {slot}")
             step(members)
         restart(served, kill)
     together(members, "leave")
 
 
-def test_marks_while_there_is_no_daemon(daemon, crew):
+def test_marks_while_there_is_no_daemon(served, crew):
     """ready() and absent() never wait, and what they said is said to the next daemon."""
-    served = daemon()
     members = crew(served)
-    for each in members:
-        ask(each, "fill 2")
+    together(members, "fill 2")
     kill(served)
-    for each in members:
-        ask(each, "absent 1")
-        ask(each, "ready 0")
+    together(members, "absent 1", "ready 0")
     served.start()
     together(members, "finish")
-    for each in members:
-        assert ask(each, "check 2 0") == "right"
+    assert set(together(members, "check 2 0")) == {"right"}
 
 
-def test_killed_again_and_again_on_the_way_back(daemon, crew):
+def test_killed_again_and_again_on_the_way_back(served, crew):
     """Daemons that live for a moment only: whatever had been told to one of them is told to the next."""
-    served = daemon()
     members = crew(served, 3)
-    for each in members:
-        each.say("train 3000")
+    say(members, "train 3000")
     for _ in range(15):
         restart(served, kill)
     for each in members:
@@ -412,9 +348,8 @@ def test_killed_again_and_again_on_the_way_back(daemon, crew):
         assert line.startswith("OK ") and (rest["step"], rest["wrong"]) == ("3000", "0") and int(rest["void"]) <= 15, line
 
 
-def test_killed_fifty_times(daemon, crew, scratch):
+def test_killed_fifty_times(served, crew, scratch):
     """Each kill costs the open step at most; no sum is wrong, and no supervisor is needed."""
-    served = daemon()
     members = crew(served, 3)
     training = Training(SimpleNamespace(nodes=[served]), members, scratch / "stop")
     chance = random.Random(50)

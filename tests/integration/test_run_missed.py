@@ -11,7 +11,7 @@ import pytest
 
 import wire
 from fake import FakeDaemon
-from harness import MEMBER, environment, process_state, wait_until
+from harness import MEMBER, children_of, environment, process_state, wait_until
 from running import lines_of, pidfds, said
 
 STEP = "fill 1\\nready\\nfinish\\n"
@@ -155,17 +155,7 @@ class Held:
 
     def asking(self):
         """The processes of run that ask; one, or none."""
-        found = []
-        for path in pathlib.Path("/proc").iterdir():
-            if not path.name.isdigit() or int(path.name) in (*self.members, self.daemon):
-                continue
-            try:
-                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue                # it has ended
-            if parent == self.made.pid:
-                found.append(int(path.name))
-        return found
+        return [pid for pid in children_of(self.made.pid) if pid not in (*self.members, self.daemon)]
 
     def end(self):
         self.go.write_text("go\n", encoding="ascii")

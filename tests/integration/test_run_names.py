@@ -9,7 +9,7 @@ import pytest
 import harness
 from harness import wait_until
 from running import lines_of
-from trainers import ask, fields
+from trainers import ask, connected, fields
 
 NAME = r"run-[0-9a-f]{16}"
 TELL = 'echo "$GRADSYNC_JOB $GRADSYNC_JOB_TOKEN"'
@@ -85,8 +85,7 @@ def names_of(served, member, cases):
     """The names of the jobs that processes with that environment and prefix join, one after the other."""
     names = []
     for env, prefix in cases:
-        each = member(served, env=env, prefix=prefix)
-        ask(each, "open")
+        each = connected(member(served, env=env, prefix=prefix))
         names.append(fields(ask(each, "join"))["name"])
         ask(each, "leave")
     return names

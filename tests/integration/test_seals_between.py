@@ -5,12 +5,12 @@ import pytest
 
 import wire
 from between import Between, able
-from clusters import begin, ended, team_on
+from clusters import team_on
 from harness import restart
 from hosts import hosts, needed  # noqa: F401
 from peer import form
 from returning import Returning, back
-from trainers import ask, together
+from trainers import ask, ended, say, together
 
 pytestmark = [pytest.mark.host, needed, able]
 BYTES = 100000
@@ -46,13 +46,11 @@ def test_what_was_changed_is_refused(team, call, what):
     it, between = team
     ranks = it.members
     between.change(pattern(0, 5000), otherwise(pattern(0, 5000)))
-    for each in ranks:
-        each.say(call)
+    say(ranks, call)
     assert [each.line() for each in ranks] == ["OK right", "OK wrong: byte 5016"]
     assert between.change()
     between.change(pattern(0, 5000), otherwise(pattern(0, 5000)))
-    for each in ranks:
-        each.say(f"{call} sealed")
+    say(ranks, f"{call} sealed")
     assert ranks[0].line() == "OK right"
     said, = ended(ranks[1:], "PROTOCOL")
     refused(said, what)
@@ -66,8 +64,7 @@ def test_a_part_of_a_call_is_not_taken_for_another(team):
     it, between = team
     ranks, call = it.members, f"broadcast {16 << 20} 0 sealed"
     between.change(pattern(0, 5000), otherwise(pattern(0, 5000)))
-    for each in ranks:
-        each.say(call)
+    say(ranks, call)
     said, = ended(ranks[1:], "PROTOCOL")
     refused(said, "broadcast")
     assert between.change()
@@ -99,9 +96,7 @@ def test_a_refusal_outlives_the_daemon(hosts, peers, processes):  # noqa: F811
 def test_a_state_that_was_changed_is_refused(team):
     """The library refuses it in any language: this is C's. The next process takes the state as it is."""
     it, between = team
-    stay = it.members[:1]
-    begin(it, stay)
-    it.kill(1)
+    _, stay = it.lose(1)
     new = it.replace(1)
     ended(stay, "VOID_RETRY", "VOID_BEHIND")
     between.change(bytes([1]) * 64, bytes([2]) * 64)

@@ -73,9 +73,8 @@ def test_the_other_one_hears_why(daemon, pair, peers, way):
 
 @pytest.mark.parametrize("token", [None, TOKEN], ids=["without a token", "with a token"])
 @pytest.mark.parametrize("first", [False, True], ids=["before the others", "after one"])
-def test_what_is_no_secret_of_the_job(daemon, pair, peers, token, first):
+def test_what_is_no_secret_of_the_job(served, pair, peers, token, first):
     """It is refused by name, and the job goes on with those that have theirs."""
-    served = daemon()
     old, other = pair(served, token=token), pair(served, "other", token=token)
     secrets = [each.secret for each in old + other]
     assert len(set(secrets)) == 4 and {len(each) for each in secrets} == {32}
@@ -100,9 +99,8 @@ def test_another_user_has_not_the_job(daemon, pair, peers):
     enter([back(peers, served, each) for each in old])
 
 
-def test_only_the_member_is_told(daemon, pair, peers):
+def test_only_the_member_is_told(served, pair, peers):
     """No other answer has a secret, nor has the log; no other user can read the journal."""
-    served = daemon()
     old = pair(served)
     watcher = peers(Peer(served.socket))
     told = b"".join(message.SerializeToString() for kind in watcher.status().values() for message in kind)
@@ -111,9 +109,8 @@ def test_only_the_member_is_told(daemon, pair, peers):
     assert os.stat(served.socket + ".journal").st_mode & 0o077 == 0
 
 
-def test_a_successor_has_a_secret_of_its_own(daemon, peers):
+def test_a_successor_has_a_secret_of_its_own(served, peers):
     """With its place went that of the process before it."""
-    served = daemon()
     old = form([peers(Returning(served.socket)) for _ in range(2)], "pair", rejoin_grace_ms=3600000)
     old[1].close()
     new = peers(Returning(served.socket))
@@ -125,19 +122,10 @@ def test_a_successor_has_a_secret_of_its_own(daemon, peers):
     enter([back(peers, served, each) for each in (old[0], new)])
 
 
-def test_a_new_job_of_the_same_tenant_is_not_ended(daemon, pair, peers):
+def test_a_new_job_of_the_same_tenant_is_not_ended(served, pair, peers):
     """Its launcher has started it again: the members of the former one come too late."""
-    served = daemon()
     old = pair(served, token=TOKEN)
     restart(served)
     fresh = pair(served, token=TOKEN)
     assert "join it again" in refused(peers, served, old[0])
     go(fresh, 1)
-
-
-def test_a_secret_opens_its_place_once(daemon, pair, peers):
-    served = daemon()
-    old = pair(served)
-    restart(served)
-    back(peers, served, old[0])
-    assert f"pid {os.getpid()}" in refused(peers, served, old[0], "RANK_TAKEN")

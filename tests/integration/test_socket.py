@@ -37,12 +37,6 @@ def test_mode_of_the_socket(daemon):
     assert stat.S_IMODE(os.stat(daemon(settings={"socket_mode": "0600"}).socket).st_mode) == 0o600
 
 
-def test_a_path_that_is_too_long(program, scratch):
-    path = f"{scratch}/{'x' * 120}"
-    text = failing(program, path)
-    assert str(len(path)) in text and "107" in text
-
-
 def test_a_file_in_the_way_stays(program, scratch):
     path = scratch / "socket"
     path.write_text("precious")
@@ -85,19 +79,9 @@ def test_a_socket_of_another_kind_that_somebody_listens_on_stays(program, scratc
         assert stat.S_ISSOCK(path.stat().st_mode)
 
 
-def test_two_daemons_beside_each_other(daemon):
-    """One per device, each with its own socket."""
-    left, right = daemon(device="cpu:left"), daemon(device="cpu:right")
-    for made, label in ((left, "cpu:left"), (right, "cpu:right")):
-        peer = Peer(made.socket)
-        assert peer.welcome.device == label
-        peer.close()
-
-
-def test_nobody_is_taken_and_nothing_spins(daemon):
+def test_nobody_is_taken_and_nothing_spins(served):
     """Without even the spare descriptor the daemon can take no client, and the socket stays readable: the
     event thread sleeps all the same, and takes the waiting client when there is room again."""
-    served = daemon()
     soft, hard = resource.prlimit(served.pid, resource.RLIMIT_NOFILE)
 
     def sleeps():

@@ -8,7 +8,7 @@ import pytest
 
 from harness import kill, stop, wait_until
 from teams import GRACE, Team, takes_state, void_behind
-from trainers import ask, fields, restart, together
+from trainers import OK, ask, connected, ended, fields, restart, together
 
 
 class Spared(Team):
@@ -30,30 +30,21 @@ class Spared(Team):
     def spares(self):
         return [each["pid"] for each in self.job()["members"] if each["state"] == "spare"]
 
-    def enter(self, made, rank):
-        """It has got its place: from now on it is a member like the others, up to its plan."""
-        line = made.line()
-        assert line.startswith("OK "), line
-        answer = fields(line)
+    def take_place(self, made, rank):
+        """It has got its place."""
+        answer, = map(fields, ended([made], OK))
         assert (answer["rank"], answer["world"]) == (str(rank), str(self.world)), answer
-        self.register(made)
-        ask(made, "plan")
-        ask(made, f"state {self.state} 99")
-        self.members[rank] = made
+        self.enter(made, rank)
         return answer
 
     def sync(self, new, step):
         """All members take the state of those that stayed; `new` comes with none."""
         takes_state(new, [each for each in self.members if each is not new], step)
 
-    def lose(self, rank, spare):
+    def lose_to(self, spare, rank):
         """The member dies in an open step, and the spare is in its place."""
-        stay = [each for each in self.members if each is not self.members[rank]]
-        self.bring(stay)
-        for each in stay:
-            each.say("finish")
-        victim = self.kill(rank)
-        answer = self.enter(spare, rank)
+        victim, stay = self.lose(rank)
+        answer = self.take_place(spare, rank)
         void_behind(stay, rank, victim.pid)
         return answer
 
@@ -63,20 +54,13 @@ def spared(member, daemon):
     return lambda settings=None, **options: Spared(member, daemon(settings=settings or GRACE), **options)
 
 
-def refused(made, code):
-    """The text of the answer to its join."""
-    name, _, text = made.line().partition(" ")
-    assert name == code, (name, text)
-    return text
-
-
 def test_takes_the_rank_of_one_that_is_killed_in_a_step(spared):
     it = spared(world=2)
     before = [fields(ask(each, "place")) for each in it.members]
     assert it.step() == [1, 1]
     waiting = it.spare()
     assert it.step() == [2, 2], "it disturbs nobody"
-    answer = it.lose(1, waiting)
+    answer = it.lose_to(waiting, 1)
     assert (answer["generation"], answer["member"]) == ("2", before[1]["member"]), answer
     it.sync(waiting, 2)
     assert it.step() == [3, 3]
@@ -85,50 +69,21 @@ def test_takes_the_rank_of_one_that_is_killed_in_a_step(spared):
     together(it.members, "leave")
 
 
-def test_without_the_wish_the_job_is_full(spared):
-    it = spared(world=2)
-    for more in ("", "spare=-1"):
-        made = it.fresh()
-        made.say(f"join {it.options} {more}")
-        text = refused(made, "JOB_FULL")
-        assert "Join as a spare" in text, text
-    assert it.step() == [1, 1]
-
-
 def test_is_told_when_the_job_ends(spared):
     it = spared(world=2, settings={"rejoin_grace": "60s"})
     it.step()
     waiting = [it.spare(), it.spare()]
     newer = it.fresh()
-    newer.say("join name=team world=1 rank=0 incarnation=1")
-    assert newer.line().startswith("OK ")
+    ask(newer, "join name=team world=1 rank=0 incarnation=1")
     for each in waiting:
-        text = refused(each, "MEMBER_LOST")
+        text, = ended([each], "MEMBER_LOST")
         assert "a newer incarnation of the job has started" in text and "no place to wait for" in text, text
-
-
-def test_the_environment_says_it(spared):
-    it = spared(world=2)
-    it.step()
-    env = {"GRADSYNC_JOB": "team", "GRADSYNC_WORLD_SIZE": "2", "GRADSYNC_SPARE": "1"}
-    waiting = it.start(it.served, env=env)
-    ask(waiting, "open")
-    waiting.say("join")
-    wait_until(lambda: it.waits(waiting), "the spare")
-    ranked = it.start(it.served, env={**env, "GRADSYNC_RANK": "1"})
-    ask(ranked, "open")
-    ranked.say("join")
-    refused(ranked, "RANK_TAKEN")       # where a rank is set it is none
-    it.lose(1, waiting)
-    it.sync(waiting, 1)
-    assert it.step() == [2, 2]
 
 
 def test_without_blocking(spared):
     it = spared(world=2)
     it.step()
-    waiting = it.start(it.served)
-    ask(waiting, "open nonblocking=1")
+    waiting = connected(it.start(it.served), options="nonblocking=1")
     line = f"join {it.options} spare=1"
     assert waiting.ask(line).startswith("AGAIN ")
     wait_until(lambda: it.waits(waiting), "the spare")
@@ -148,12 +103,12 @@ def test_the_daemon_restarts(spared, end_daemon, n):
     wait_until(lambda: sorted(it.spares()) == sorted(each.pid for each in waiting) if it.job() else False, "the spares")
     other = it.fresh()
     other.say("join name=other world=2 rank=0 timeout=400")
-    refused(other, "TIMEOUT")           # the daemon has let time pass
+    ended([other], "TIMEOUT")           # the daemon has let time pass
     assert it.job()["state"] == "forming"
     assert it.step() == [2, 2], "nothing was open, so nothing is void"
     assert sorted(it.spares()) == sorted(each.pid for each in waiting)
     first = next(each for each in waiting if each.pid == it.spares()[0])
-    it.lose(0, first)
+    it.lose_to(first, 0)
     it.sync(first, 2)
     assert it.step() == [3, 3]
     restart(it.served, end_daemon)
@@ -165,7 +120,7 @@ def test_one_that_does_not_await_the_next_daemon_ends_no_job(spared):
     it.step()
     waiting = it.spare("reconnect=-1")
     restart(it.served, stop)
-    refused(waiting, "DAEMON_LOST")
+    ended([waiting], "DAEMON_LOST")
     assert it.step() == [2, 2]
     job = it.job()
     assert (job["generation"], job["void_steps"]) == (2, 0)

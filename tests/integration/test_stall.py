@@ -263,8 +263,7 @@ def test_jobs_of_many_parameters_hide_no_one_elses(serve):
     for rank in (1, 2):
         hers[0].peers[rank].mark(hers[0].plans[0][rank], range(65536))      # all marked, but it does not say so
     for crew in (*hers, his):
-        crew.peers[0].ready(crew.plans[0][0], 0)
-        crew.peers[0].status()
+        crew.open()
 
     def told(**options):
         return {job["name"]: [wait["parameter"] for wait in job["waiting_for"]] for job in served.daemon.status(**options)["jobs"]}

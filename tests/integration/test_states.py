@@ -88,12 +88,11 @@ def test_every_request(serve, name):
     forget(served)
 
 
-def test_a_loss_in_a_larger_world_before(serve):
+def test_a_loss_in_a_larger_world_before(watched):
     """The last rank of three was lost, and the others closed ranks; then one of them leaves, and a waiting
     client takes its place: it is not the successor of a rank that there is no more."""
-    served = serve()
-    scene = served.adopt(Scene(served))
-    served.others.append(scene)
+    scene = watched.adopt(Scene(watched))
+    watched.others.append(scene)
     team = [scene.add() for _ in range(3)]
     for peer, request in [(peer, scene.join(peer, 3, min_world=2, last_call_ms=60000, rejoin_grace_ms=0)) for peer in team]:
         peer.joined(request)

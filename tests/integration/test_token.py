@@ -23,15 +23,14 @@ def tenants(served, token=SECRET, world=2, **options):
 
 @pytest.mark.parametrize("mine, theirs", [(SECRET, None), (SECRET, "guess"), (None, SECRET), (SECRET, SECRET[:-1]),
                                           (SECRET, SECRET + "x"), ("x" * 255, "x" * 254)])
-def test_another_token_is_refused(serve, mine, theirs):
+def test_another_token_is_refused(watched, mine, theirs):
     """A stranger hears the same sentence to each request: no rank, pid, size or state of the job."""
-    served = serve()
     fields = {"token": mine} if mine else {}
-    crew = served.crew("shared", 2, **fields)
-    forming = served.peer()
+    crew = watched.crew("shared", 2, **fields)
+    forming = watched.peer()
     forming.join_send("gathering", 3, 1, **fields)
     forming.silent()
-    stranger = served.peer()
+    stranger = watched.peer()
     texts = set()
     for name in ("shared", "gathering"):
         for world, rank, incarnation in ((2, None, 0), (2, 0, 0), (3, 1, 0), (200, 150, 0), (2, None, 7)):
@@ -45,11 +44,10 @@ def test_another_token_is_refused(serve, mine, theirs):
     crew.go(2)                          # the stranger's higher incarnation has not superseded the job
 
 
-def test_the_name_is_free_when_the_job_is_over(serve):
-    served = serve()
-    crew = tenants(served)
+def test_the_name_is_free_when_the_job_is_over(watched):
+    crew = tenants(watched)
     crew.leave()
-    served.crew("shared", 1, token="of the next").go(1)
+    watched.crew("shared", 1, token="of the next").go(1)
 
 
 @pytest.mark.parametrize("token", ["", "x" * 256])

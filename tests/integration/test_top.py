@@ -6,7 +6,6 @@ import signal
 
 import harness
 import wire
-from fake import FakeDaemon
 from peer import Crew, Peer, Plan, small_plan
 
 HEAD = ["JOB", "MEMBER", "PID", "STATE", "STEP", "RATE", "EXPOSED", "LATE", "WAITED", "FOR"]
@@ -27,9 +26,8 @@ def next_page(program):
     return rows("\n".join(lines))
 
 
-def test_pages_with_rates(daemon, program, peers):
+def test_pages_with_rates(served, program, peers):
     """A page compares with the one before it."""
-    served = daemon()
     crew = peers(Crew(served.socket, "digits", 2, lambda ordinal: small_plan(3, ordinal=ordinal)))
     crew.go(2)
     top = program(harness.CTL, "top", "-b", "-i", "0.05", socket=served.socket)
@@ -51,30 +49,24 @@ def test_pages_with_rates(daemon, program, peers):
     assert "\x1b" not in top.out
 
 
-def test_a_number_of_pages(daemon, program, peers):
-    served = daemon()
+def test_a_number_of_pages(served, ctl, peers):
     peers(Crew(served.socket, "one", 1))
     peers(Crew(served.socket, "two", 1))
-    top = program(harness.CTL, "top", "--batch", "--count", "3", "--interval=0.01", "two", socket=served.socket)
-    assert top.wait() == 0
+    top = ctl("top", "--batch", "--count", "3", "--interval=0.01", "two", socket=served.socket)
     pages = top.out.split("\n\n")
     assert len(pages) == 3
     for page in pages:
         assert [row[0] for row in rows(page)[1]] == ["two", "two"], page
 
 
-def test_who_is_waited_for(daemon, program, peers):
-    served = daemon()
+def test_who_is_waited_for(served, ctl, peers):
     plan = [("embed.weight", [64], 1), ("layer4.bias", [64], 0)]
     crew = peers(Crew(served.socket, "waiting", 2, lambda ordinal: Plan(plan, ordinal)))
-    crew.peers[0].ready(crew.plans[0][0], 0)
-    crew.peers[0].silent()
+    crew.open()
     first = peers(Peer(served.socket))
     first.join_send("young", 2, 1)
     first.silent()
-    top = program(harness.CTL, "top", "-b", "-n", "1", socket=served.socket)
-    assert top.wait() == 0
-    first, found = rows(top.out)
+    first, found = rows(ctl("top", "-b", "-n", "1", socket=served.socket).out)
     assert first == "1 daemon, 2 jobs, 3 members, 2 waited for"
     assert re.fullmatch(r"\d+\.\d s, 1 member", found[0][-1]), found
     assert found[1][-1] == "-"
@@ -89,12 +81,12 @@ def on_terminal(build, arguments, path, lines):
     return out.replace("\r\n", "\n")
 
 
-def test_on_a_terminal(build, scratch):
+def test_on_a_terminal(build, fake):
     """Each page begins at the top, in colours, and ends where the terminal does, and so do its lines: they are not broken."""
     evil = "x\x1b]0;owned\x07y"
     answer = [("STATUS_JOB", wire.pb.StatusJob(job=1, name=evil, state="running", world=20))]
     answer += [("STATUS_MEMBER", wire.pb.StatusMember(job=1, rank=rank, pid=5, state="stopped", member=rank)) for rank in range(20)]
-    served = FakeDaemon(scratch / "socket", answer=answer)
+    served = fake(answer=answer)
     out = on_terminal(build, ["-n", "2", "-i", "0.01"], served.path, 10)
     pages = out.split("\x1b[H\x1b[J")
     assert len(pages) == 3 and pages[0] == "\x1b[?7l"
@@ -105,14 +97,13 @@ def test_on_a_terminal(build, scratch):
     assert on_terminal(build, ["-n", "1"], served.path, 50).count("\n") == 23
     plain = on_terminal(build, ["-n", "1", "-b"], served.path, 10)
     assert plain.count("\n") == 23 and "\x1b" not in plain
-    served.close()
 
 
-def test_counters_that_begin_anew(scratch, program):
+def test_counters_that_begin_anew(fake, program):
     """A daemon or a job that was replaced by one with the same name is not compared with it."""
     job = {"job": 1, "name": "j", "state": "running", "world": 1}
     member = {"job": 1, "rank": 0, "pid": 5, "state": "computing", "member": 1}
-    served = FakeDaemon(scratch / "socket", answer=[
+    served = fake(answer=[
         ("STATUS_JOB", wire.pb.StatusJob(step=9000, committed=9000, **job)),
         ("STATUS_MEMBER", wire.pb.StatusMember(step=9000, exposed_us=1 << 40, late_us=1 << 40, **member))])
     top = program(harness.CTL, "top", "-b", "-i", "0.01", socket=served.path)
@@ -128,9 +119,3 @@ def test_counters_that_begin_anew(scratch, program):
     assert found[1][6:8] == ["100.0 %", "0.0 %"], found
     top.signal(signal.SIGTERM)
     assert top.wait() == 0
-    served.close()
-
-
-def test_a_job_that_is_not_there(daemon, ctl):
-    made = ctl("top", "-b", "-n", "1", "nobody", socket=daemon().socket, code=4)
-    assert "there is no job" in made.err and made.out == ""

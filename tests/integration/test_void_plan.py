@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from harness import wait_until
-from trainers import ask, fields, together
+from trainers import OK, ask, ended, fields, say, together
 
 RENEWED = "param renewed f32 500"
 VOID = "plan void=1"
@@ -18,143 +18,115 @@ def waits_for(it, *ranks):
 
 
 def is_void(member, generation=2):
-    name, _, rest = member.line().partition(" ")
-    assert name == "VOID_BEHIND", (name, rest)
+    rest, = ended([member], "VOID_BEHIND")
     for said in ("plan is void", f"generation {generation}", "gradsync_sync_state"):
         assert said in rest, rest
 
 
-def on_slot(members, slot):
-    for each in members:
-        ask(each, f"slot {slot}")
+def begin_plan(members):
+    """They are in the call that makes the plan."""
+    together(members, RENEWED)
+    say(members, VOID)
 
 
-def made_together(it, slot=1):
+def made_together(it):
     """All make the plan, the newcomer too, and then step with it."""
-    on_slot(it.members, slot)
-    for each in it.members:
-        ask(each, RENEWED)
-    together(it.members, VOID)
+    together(it.members, "slot 1", RENEWED, VOID)
     return it.step()
 
 
 @pytest.mark.parametrize("begun", [(), (0,), (0, 2)], ids=["by-none", "by-one", "by-both"])
 @pytest.mark.parametrize("freed", [False, True], ids=["second", "only"])
-def test_it_is_as_if_it_had_never_been_begun(team, begun, freed):
+def test_it_is_as_if_it_had_never_been_begun(trio, begun, freed):
     """On all members alike, however far each of them was; the ordinals of plans go on without a gap."""
-    it = team()
-    it.step()
+    trio.step()
     if freed:
-        together(it.members, "plan_free")
-    stay = [it.members[0], it.members[2]]
-    on_slot(stay, 1)
-    for rank in begun:
-        ask(it.members[rank], RENEWED)
-        it.members[rank].say(VOID)
+        together(trio.members, "plan_free")
+    stay = [trio.members[0], trio.members[2]]
+    together(stay, "slot 1")
+    begin_plan([trio.members[rank] for rank in begun])
     if begun:
-        waits_for(it, *({0, 1, 2} - set(begun)))
-    it.kill(1)
-    new = it.fresh()
-    ask(new, it.join_line(1))
-    it.members[1] = new
-    for rank in {0, 2} - set(begun):
-        ask(it.members[rank], RENEWED)
-        it.members[rank].say(VOID)
+        waits_for(trio, *({0, 1, 2} - set(begun)))
+    trio.kill(1)
+    new = trio.fresh()
+    ask(new, trio.join_line(1))
+    trio.members[1] = new
+    begin_plan([trio.members[rank] for rank in {0, 2} - set(begun)])
     for each in stay:
         is_void(each)
     if not freed:
-        it.register(new)
+        trio.register(new)
         ask(new, "plan")
-    ask(new, f"state {it.state} 99")
-    assert [fields(rest)["value"] for rest in together(it.members, "sync 1")] == ["1"] * 3
-    assert made_together(it) == [1, 1, 1]
+    ask(new, f"state {trio.state} 99")
+    assert [fields(rest)["value"] for rest in together(trio.members, "sync 1")] == ["1"] * 3
+    assert made_together(trio) == [1, 1, 1]
     if not freed:
-        on_slot(it.members, 0)
-        assert it.step() == [2, 2, 2]
+        together(trio.members, "slot 0")
+        assert trio.step() == [2, 2, 2]
 
 
-def test_it_is_lost_again(team):
+def test_it_is_lost_again(trio):
     """The successor dies before it has made it, and the next one does."""
-    it = team()
-    it.step()
-    stay = [it.members[0], it.members[2]]
-    on_slot(stay, 1)
+    trio.step()
+    stay = [trio.members[0], trio.members[2]]
+    together(stay, "slot 1")
     for attempt in range(2):
-        for each in stay:
-            ask(each, RENEWED)
-            each.say(VOID)
-        waits_for(it, 1)
-        it.kill(1)
-        it.replace(1)
+        begin_plan(stay)
+        waits_for(trio, 1)
+        trio.kill(1)
+        trio.replace(1)
         for each in stay:
             is_void(each, 2 + attempt)
-        together(it.members, "sync 1")
-    assert made_together(it) == [1, 1, 1]
+        together(trio.members, "sync 1")
+    assert made_together(trio) == [1, 1, 1]
 
 
-def test_agreed_before_the_loss(team):
+def test_agreed_before_the_loss(trio):
     """The plan is not void then: the successor makes it, as any other plan."""
-    it = team()
-    it.step()
-    on_slot(it.members, 1)
-    for each in it.members:
-        ask(each, RENEWED)
-    together(it.members, VOID)
-    it.kill(1)
-    on_slot([it.members[0], it.members[2]], 0)
-    it.replace(1)
-    on_slot(it.members, 1)
-    ask(it.members[1], RENEWED)
-    ask(it.members[1], VOID)
-    together(it.members, "sync 1")
-    assert it.step() == [1, 1, 1]
+    trio.step()
+    together(trio.members, "slot 1", RENEWED, VOID)
+    trio.kill(1)
+    together([trio.members[0], trio.members[2]], "slot 0")
+    trio.replace(1)
+    together(trio.members, "slot 1")
+    together(trio.members[1:2], RENEWED, VOID)
+    together(trio.members, "sync 1")
+    assert trio.step() == [1, 1, 1]
 
 
-def test_members_that_differ_in_it(team):
+def test_members_that_differ_in_it(trio):
     """No member waits for a plan that others have given up."""
-    it = team()
-    on_slot(it.members, 1)
-    for each in it.members:
-        ask(each, RENEWED)
-    it.members[0].say(VOID)
-    it.members[1].say("plan")
-    it.members[2].say(VOID)
-    for each in it.members:
-        line = each.line()
-        assert line.startswith("PLAN_MISMATCH ") and "void_on_loss" in line, line
-    assert made_together(it) == [1, 1, 1]
+    together(trio.members, "slot 1", RENEWED)
+    trio.members[0].say(VOID)
+    trio.members[1].say("plan")
+    trio.members[2].say(VOID)
+    for rest in ended(trio.members, "PLAN_MISMATCH"):
+        assert "void_on_loss" in rest, rest
+    assert made_together(trio) == [1, 1, 1]
 
 
 def test_nobody_comes(team):
     """The job is over: that is what they are told."""
     it = team(settings={"rejoin_grace": "50ms"})
     stay = [it.members[0], it.members[2]]
-    on_slot(stay, 1)
-    for each in stay:
-        ask(each, RENEWED)
-        each.say(VOID)
+    together(stay, "slot 1")
+    begin_plan(stay)
     waits_for(it, 1)
     it.kill(1)
-    for each in stay:
-        assert each.line().startswith("MEMBER_LOST ")
+    ended(stay, "MEMBER_LOST")
 
 
-def test_the_daemon_is_restarted(team):
+def test_the_daemon_is_restarted(trio):
     """The restart is orderly: the plan goes on, since no member is lost."""
-    it = team()
-    it.step()
-    on_slot(it.members, 1)
-    for each in it.members:
-        ask(each, RENEWED)
-    for each in it.members[:2]:
-        each.say(VOID)
-    waits_for(it, 2)
-    it.served.signal(signal.SIGTERM)
-    assert it.served.program.wait() == 0, it.served.log
-    it.served.start()
-    ask(it.members[2], VOID)
-    for each in it.members[:2]:
-        assert each.line().startswith("OK ")
-    assert it.step() == [1, 1, 1]
-    on_slot(it.members, 0)
-    assert it.step() == [2, 2, 2]
+    trio.step()
+    together(trio.members, "slot 1", RENEWED)
+    say(trio.members[:2], VOID)
+    waits_for(trio, 2)
+    trio.served.signal(signal.SIGTERM)
+    assert trio.served.program.wait() == 0, trio.served.log
+    trio.served.start()
+    ask(trio.members[2], VOID)
+    ended(trio.members[:2], OK)
+    assert trio.step() == [1, 1, 1]
+    together(trio.members, "slot 0")
+    assert trio.step() == [2, 2, 2]

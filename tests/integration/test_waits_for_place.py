@@ -3,7 +3,7 @@
 import pytest
 
 from harness import wait_until
-from trainers import ask, crew, ending_well
+from trainers import ask, connected, crew, ending_well
 
 
 @pytest.fixture(name="member")
@@ -63,9 +63,7 @@ def test_a_new_generation_is_a_new_beginning(daemon, member):
     wait_until(lambda: served.job("job")["waiting_for"], "rank 1 to wait")
     members[0].kill()
     wait_until(lambda: (states(served) or {}).get(1) == "waiting", "rank 1 shown as waiting")
-    successor = member(served)
-    ask(successor, "open")
-    ask(successor, "join name=job world=2 rank=0")
+    successor = connected(member(served), "name=job world=2 rank=0")
     assert members[1].line().startswith("VOID_BEHIND ")
     successor.kill()
     wait_until(lambda: states(served), "the second loss")

@@ -43,9 +43,8 @@ def next_document(watching, wanted):
 
 @pytest.mark.parametrize("words", [["--json", "--watch=0.05"], ["status", "--watch", "0.05"],
                                    ["top", "-b", "-i", "0.05"]], ids=["documents", "pages", "top"])
-def test_it_goes_on_with_the_next_daemon(daemon, program, peers, words):
+def test_it_goes_on_with_the_next_daemon(served, program, peers, words):
     """That the daemon is gone is said once, not at each look."""
-    served = daemon()
     crew = run_job(peers, served, "one", 2)
     watching = program(harness.CTL, *words, socket=served.socket)
     for name in ("one", "two"):
@@ -62,25 +61,22 @@ def test_it_goes_on_with_the_next_daemon(daemon, program, peers, words):
     assert watching.err.count("waiting") == 1, watching.err
 
 
-def test_pages_of_top_are_counted_without_those_that_were_not_there(scratch, program):
+def test_pages_of_top_are_counted_without_those_that_were_not_there(fake, program):
     class Once(FakeDaemon):
         def _talk(self, client):
             os.unlink(self.path)        # before it answers: the next look comes as soon as this one is over
             self.listener.shutdown(socket.SHUT_RDWR)
             super()._talk(client)
 
-    first = Once(scratch / "socket")
+    first = fake(kind=Once)
     top = program(harness.CTL, "top", "-b", "-i", "0.05", "-n", "2", socket=first.path)
     harness.wait_until(lambda: GONE in top.err, "it says that the daemon is gone")
-    second = FakeDaemon(scratch / "socket")
+    second = fake()
     assert top.wait() == 0
     assert top.out.count("1 daemon, ") == 2
-    second.close()
-    first.listener.close()
 
 
-def test_a_job_is_waited_for_at_the_next_daemon(daemon, program, peers):
-    served = daemon()
+def test_a_job_is_waited_for_at_the_next_daemon(served, program, peers):
     crew = run_job(peers, served, "wanted", 2)
     watching = program(harness.CTL, "status", "--json", "-w", "0.05", "wanted", socket=served.socket)
     next_document(watching, lambda document: document["jobs"][0]["step"] == 2)
@@ -95,9 +91,8 @@ def test_a_job_is_waited_for_at_the_next_daemon(daemon, program, peers):
     assert [job["name"] for job in document["jobs"]] == ["wanted"]
 
 
-def test_a_job_that_is_over_ends_the_watch(daemon, program, peers):
+def test_a_job_that_is_over_ends_the_watch(served, program, peers):
     """The same daemon has it no more."""
-    served = daemon()
     crew = run_job(peers, served, "short", 2)
     watching = program(harness.CTL, "status", "--json", "-w", "0.05", "short", socket=served.socket)
     next_document(watching, lambda document: document["jobs"][0]["step"] == 2)
@@ -162,20 +157,19 @@ def test_what_was_never_there_is_not_waited_for(daemon, program, scratch):
         assert made.wait() == (2 if words[0] == "--json" else 4) and made.out == ""
 
 
-def test_a_successor_of_another_protocol_ends_the_watch(scratch, program):
-    first = FakeDaemon(scratch / "socket")
+def test_a_successor_of_another_protocol_ends_the_watch(fake, program):
+    first = fake()
     watching = program(harness.CTL, "status", "-w", "0.05", socket=first.path)
     assert watching.line().startswith("gradsyncd ")
     first.close()
     os.unlink(first.path)
     harness.wait_until(lambda: GONE in watching.err, "it says that the daemon is gone")
     assert "no such socket" in watching.err or "nobody listens" in watching.err
-    second = FakeDaemon(scratch / "socket", major=9)
+    second = fake(major=9)
     assert watching.wait() == 1 and "version 9 of the protocol" in watching.err
-    second.close()
 
 
-def test_a_daemon_that_hangs_up_in_an_answer_is_gone(scratch, program):
+def test_a_daemon_that_hangs_up_in_an_answer_is_gone(fake, program):
     class Cut(FakeDaemon):
         def _send(self, client, head, kind, message):
             if kind == "STATUS_END" and self.cut:
@@ -184,7 +178,7 @@ def test_a_daemon_that_hangs_up_in_an_answer_is_gone(scratch, program):
             super()._send(client, head, kind, message)
 
     Cut.cut = False
-    served = Cut(scratch / "socket")
+    served = fake(kind=Cut)
     watching = program(harness.CTL, "status", "-w", "0.05", socket=served.path)
     assert watching.line().startswith("gradsyncd ")
     served.cut = True
@@ -194,7 +188,6 @@ def test_a_daemon_that_hangs_up_in_an_answer_is_gone(scratch, program):
     harness.wait_until(lambda: len(watching.err) and len(watching.out) > seen, "pages go on")
     watching.signal(signal.SIGINT)
     assert watching.wait() == 0
-    served.close()
 
 
 # -- on a terminal
@@ -226,9 +219,9 @@ def pids(page):
 BY_RANK, BY_JOB = [100, 101, 102, 200, 201, 202], [200, 201, 202, 100, 101, 102]
 
 
-def test_keys_of_top(build, scratch):
+def test_keys_of_top(build, fake):
     """All of them on what the first look has seen: a second one shows the shares of the time between."""
-    served = FakeDaemon(scratch / "socket", answer=several_jobs())
+    served = fake(answer=several_jobs())
     with on_terminal(build, "top", "-i", "100000", path=served.path) as top:
         assert pids(top.page("by rank")) == BY_RANK
         for key, said, order in (("j", "by job", BY_JOB), ("e", "by exposed", [201, 202, 200, 101, 102, 100]),
@@ -249,12 +242,11 @@ def test_keys_of_top(build, scratch):
         assert pids(top.page("by rank")) == BY_RANK
         top.key("q")
         assert top.wait() == 0
-    served.close()
 
 
-def test_the_terminal_is_put_right(build, scratch):
+def test_the_terminal_is_put_right(build, fake):
     """A key or a signal ends top. Meanwhile keys are not echoed, and need no newline."""
-    served = FakeDaemon(scratch / "socket")
+    served = fake()
     script = 'before=$(stty -g); "$@"; code=$?; [ "$(stty -g)" = "$before" ] && echo "the same, $code"'
     for end in (lambda top: top.key("q"), lambda top: top.key("\x03"), lambda top: top.key("\x1c")):
         top = Controlled(["/bin/sh", "-c", "trap : INT QUIT; " + script, "sh", build / harness.CTL, "top",
@@ -266,12 +258,11 @@ def test_the_terminal_is_put_right(build, scratch):
         top.wait()
         assert top.text.endswith("the same, 0\n"), top.text[-300:]
         top.close()
-    served.close()
 
 
-def test_a_shell_that_has_had_the_terminal(build, scratch):
+def test_a_shell_that_has_had_the_terminal(build, fake):
     """It has put the terminal right for itself; top sets it again when it goes on, and shows its page."""
-    served = FakeDaemon(scratch / "socket", answer=several_jobs())
+    served = fake(answer=several_jobs())
     with on_terminal(build, "top", "-i", "100000", path=served.path) as top:
         top.page("by rank")
         os.kill(top.pid, signal.SIGSTOP)
@@ -284,11 +275,9 @@ def test_a_shell_that_has_had_the_terminal(build, scratch):
         assert not termios.tcgetattr(top.fd)[3] & (termios.ICANON | termios.ECHO)
         top.key("q")
         assert top.wait() == 0
-    served.close()
 
 
-def test_a_terminal_shows_that_the_daemon_is_gone(build, daemon):
-    served = daemon()
+def test_a_terminal_shows_that_the_daemon_is_gone(build, served):
     with on_terminal(build, "top", "-i", "0.05", path=served.socket) as top, \
             on_terminal(build, "status", "-w", "0.05", path=served.socket) as watching:
         top.page("1 daemon, 0 jobs")
@@ -309,8 +298,7 @@ def test_a_terminal_shows_that_the_daemon_is_gone(build, daemon):
         assert top.wait() == 0
 
 
-def test_without_a_terminal_at_stdin_there_are_no_keys(build, scratch):
-    served = FakeDaemon(scratch / "socket", answer=several_jobs())
+def test_without_a_terminal_at_stdin_there_are_no_keys(build, fake):
+    served = fake(answer=several_jobs())
     out = harness.on_terminal([build / harness.CTL, "top", "-n", "1"], {"GRADSYNC_SOCKET": served.path})
     assert "waited for\r\n" in out and "quit" not in out
-    served.close()

@@ -34,6 +34,12 @@ def ask(member, command, code=OK):
     return rest
 
 
+def script(member, *commands):
+    """The member does these, one after the other, and each ends well."""
+    for command in commands:
+        ask(member, command)
+
+
 def restart(served, end_daemon):
     """The daemon ends in this way, and another one takes its place."""
     end_daemon(served)
@@ -53,16 +59,37 @@ def join(members, name="job", world=None, options=""):
         assert line.startswith("OK ") and f"rank={rank} " in line, line
 
 
-def together(members, command, code=OK):
-    """The command on all members at once."""
+def say(members, command):
+    """Leaves them all in that call."""
     for each in members:
         each.say(command)
-    rests = []
+
+
+def ended(members, *codes):
+    """The call that each member is in ends with one of these codes. Returns the texts that came with them."""
+    said = []
     for each in members:
-        name, _, rest = each.line().partition(" ")
-        assert name == code, f"{command}: {name} {rest}"
-        rests.append(rest)
-    return rests
+        code, _, rest = each.line().partition(" ")
+        assert code in codes, (code, rest)
+        said.append(rest)
+    return said
+
+
+def together(members, *commands, code=OK):
+    """Each command on all members at once. Returns the rests of their answers to the last one, which must
+    have this code."""
+    for command in commands[:-1]:
+        together(members, command)
+    say(members, commands[-1])
+    return ended(members, code)
+
+
+def connected(made, join=None, options=""):
+    """A trainer with a connection and, if `join` says which one, a job."""
+    ask(made, f"open {options}")
+    if join is not None:
+        ask(made, f"join {join}")
+    return made
 
 
 def opened(member, served, count=2, options="", **more):
@@ -72,31 +99,38 @@ def opened(member, served, count=2, options="", **more):
     return members
 
 
+def joined(member, served, world=2, name="job"):
+    """The members of a job without a plan."""
+    members = opened(member, served, world)
+    join(members, name)
+    return members
+
+
 def crew(member, served, world, params=("a f32 5", "b f32 3 2", "c f32"), options="", open_options=""):
     """Members 0..world-1 of one job with one plan."""
     members = opened(member, served, world, open_options)
     join(members)
-    for each in members:
-        for param in params:
-            ask(each, f"param {param}")
-    together(members, f"plan {options}")
+    together(members, *(f"param {param}" for param in params), f"plan {options}")
     return members
 
 
 # -- steps of a job whose members each have a plan: rank r brings r + 1 everywhere
 
 
-def bring(members):
+def fill(members):
     for rank, each in enumerate(members):
         ask(each, f"fill {rank + 1}")
+
+
+def bring(members):
+    fill(members)
     together(members, "ready")
 
 
 def end(members):
     """All finish, with OK, the right averages, and the same number."""
     rests = [fields(rest) for rest in together(members, "finish")]
-    for each in members:
-        assert ask(each, f"check {(len(members) + 1) / 2}") == "right"
+    assert set(together(members, f"check {(len(members) + 1) / 2}")) == {"right"}
     number, = {rest["step"] for rest in rests}
     assert len({rest["norm"] for rest in rests}) == 1
     return int(number)

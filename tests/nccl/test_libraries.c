@@ -57,10 +57,13 @@ static void prepare(void) {
         setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
 }
 
-static void run(const char *library, const char *version, void (*role)(const char *, const char *)) {
+static void run(void (*role)(const char *library, const char *version)) {
+        const char *library = getenv("GRADSYNC_TEST_NCCL"), *version = getenv("GRADSYNC_TEST_NCCL_VERSION");
         int status;
-        pid_t child = fork();
 
+        assert_non_null(library);
+        assert_non_null(version);
+        pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
                 alarm(PATIENCE);
@@ -74,13 +77,13 @@ static void run(const char *library, const char *version, void (*role)(const cha
         assert_int_equal(status, 0);
 }
 
-static void run_with_library(void (*role)(const char *, const char *)) {
-        const char *library = getenv("GRADSYNC_TEST_NCCL"), *version = getenv("GRADSYNC_TEST_NCCL_VERSION");
-
-        assert_non_null(library);
-        assert_non_null(version);
-        run(library, version, role);
-}
+/* A test whose body runs in a process of its own. */
+#define CASE(name)                                                                                           \
+        static void name##_role(const char *library, const char *version);                                   \
+        static void name(void **state) {                                                                     \
+                run(name##_role);                                                                            \
+        }                                                                                                    \
+        static void name##_role(const char *library, const char *version)
 
 static void load(const char *library, struct nccl *ret) {
         char error[512] = "";
@@ -93,7 +96,7 @@ static void load(const char *library, struct nccl *ret) {
 
 /* ---- the library ---- */
 
-static void version_role(const char *library, const char *version) {
+CASE(it_says_which_version_it_is) {
         struct nccl nccl;
         int major, minor, patch;
 
@@ -104,11 +107,7 @@ static void version_role(const char *library, const char *version) {
         CHECK(strcmp(nccl.path, library) == 0);
 }
 
-static void it_says_which_version_it_is(void **state) {
-        run_with_library(version_role);
-}
-
-static void functions_role(const char *library, const char *version) {
+CASE(it_has_what_belongs_to_its_release) {
         struct nccl nccl;
 
         load(library, &nccl);
@@ -122,11 +121,7 @@ static void functions_role(const char *library, const char *version) {
         CHECK(nccl.result != NULL && nccl.last_error != NULL);
 }
 
-static void it_has_what_belongs_to_its_release(void **state) {
-        run_with_library(functions_role);
-}
-
-static void ids_role(const char *library, const char *version) {
+CASE(ids_need_no_gpu) {
         static const struct nccl_id zero;
         struct nccl nccl;
         struct nccl_id id[2];
@@ -139,11 +134,7 @@ static void ids_role(const char *library, const char *version) {
         CHECK(memcmp(&id[0], &id[1], sizeof(zero)) != 0);
 }
 
-static void ids_need_no_gpu(void **state) {
-        run_with_library(ids_role);
-}
-
-static void errors_role(const char *library, const char *version) {
+CASE(errors_have_texts) {
         struct nccl nccl;
 
         load(library, &nccl);
@@ -154,10 +145,6 @@ static void errors_role(const char *library, const char *version) {
         }
         CHECK(strstr(nccl.result(NCCL_REMOTE_ERROR), "remote process exited") != NULL);
         CHECK(nccl.result(12345) != NULL);
-}
-
-static void errors_have_texts(void **state) {
-        run_with_library(errors_role);
 }
 
 /* ---- a communicator ---- */
@@ -182,7 +169,7 @@ static nccl_result make_communicator(const struct nccl *nccl, bool blocking, cha
         return result;
 }
 
-static void no_gpu_role(const char *library, const char *version) {
+CASE(without_a_gpu_there_is_an_error) {
         struct nccl nccl;
         char text[512] = "";
 
@@ -194,10 +181,6 @@ static void no_gpu_role(const char *library, const char *version) {
                 CHECK(strstr(text, nccl.result(result)) == text);
                 CHECK(strstr(text, "uda") != NULL && strchr(text, '\n') == NULL);
         }
-}
-
-static void without_a_gpu_there_is_an_error(void **state) {
-        run_with_library(no_gpu_role);
 }
 
 /* ---- the environment ---- */
@@ -244,7 +227,7 @@ static void use_library(const char *library) {
 }
 
 /* Shows that NCCL reads such settings by itself, so that the next case proves something. */
-static void foreign_role(const char *library, const char *version) {
+CASE(what_anybody_sets_counts_by_itself) {
         set_foreign();
         setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
         setenv("NCCL_DEBUG", "INFO", 1);
@@ -254,10 +237,6 @@ static void foreign_role(const char *library, const char *version) {
         CHECK(log_has("NCCL_GDRCOPY_ENABLE"));
         CHECK(log_has("NCCL_SOCKET_IFNAME"));
         CHECK(log_has("NCCL_SOCKET_FAMILY"));
-}
-
-static void what_anybody_sets_counts_by_itself(void **state) {
-        run_with_library(foreign_role);
 }
 
 /* The log calls no variable set that `allowed` does not contain. */
@@ -279,7 +258,7 @@ static void check_names(const char *allowed) {
         }
 }
 
-static void configured_role(const char *library, const char *version) {
+CASE(only_the_configuration_counts) {
         char settings[256], ignored[512], allowed[1024];
 
         set_foreign();
@@ -296,12 +275,8 @@ static void configured_role(const char *library, const char *version) {
         check_names(allowed);
 }
 
-static void only_the_configuration_counts(void **state) {
-        run_with_library(configured_role);
-}
-
 /* NCCL writes its log to a file without a name, which exists as long as this process lives. */
-static void own_log_role(const char *library, const char *version) {
+CASE(what_it_does_is_in_a_log_of_ours) {
         char ignored[512];
 
         environment_prepare("NCCL_SOCKET_IFNAME==lo", ignored, sizeof(ignored));
@@ -310,10 +285,6 @@ static void own_log_role(const char *library, const char *version) {
         use_library(library);
         CHECK(strstr(read_log(), "NCCL INFO ") != NULL);
         CHECK(strstr(read_log(), "NCCL WARN ") != NULL); /* there is no GPU */
-}
-
-static void what_it_does_is_in_a_log_of_ours(void **state) {
-        run_with_library(own_log_role);
 }
 
 /* ---- all of them ---- */

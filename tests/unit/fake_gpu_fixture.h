@@ -27,11 +27,18 @@ static inline int gpu_setup(const char *devices) {
         return -1;
 }
 
-/* Makes that file of the folder, which is an order to the fakes, or removes it. */
-static inline void gpu_order(const char *name, bool on) {
-        char path[128];
+/* The path of a file of the folder, until the next call. */
+static inline const char *gpu_file(const char *name) {
+        static char path[128];
 
         snprintf(path, sizeof(path), "%s/%s", folder, name);
+        return path;
+}
+
+/* Makes that file of the folder, which is an order to the fakes, or removes it. */
+static inline void gpu_order(const char *name, bool on) {
+        const char *path = gpu_file(name);
+
         if (on)
                 assert_int_equal(close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
         else

@@ -14,7 +14,7 @@ struct half {
 
 static const struct half halves[] = { { WIRE__DTYPE__F16, 10, -14 }, { WIRE__DTYPE__BF16, 7, -126 } };
 
-static double half_value(const struct half *half, uint16_t bits) {
+static inline double half_value(const struct half *half, uint16_t bits) {
         unsigned fraction = bits & ((1u << half->fraction) - 1), top = (bits & 0x7fffu) >> half->fraction;
         unsigned last = (1u << (15 - half->fraction)) - 1;
         double value;
@@ -29,7 +29,7 @@ static double half_value(const struct half *half, uint16_t bits) {
 }
 
 /* The nearest one, the even one of two. */
-static uint16_t half_bits(const struct half *half, double value) {
+static inline uint16_t half_bits(const struct half *half, double value) {
         uint16_t sign = signbit(value) ? 0x8000 : 0, infinity = 0x8000 - (1u << half->fraction);
         int exponent = value != 0 && isfinite(value) ? ilogb(value) : half->least;
 

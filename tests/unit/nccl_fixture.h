@@ -38,18 +38,12 @@ static inline void set_trouble(const char *fail, const char *stuck) {
 
 /* A call that never ends from now on. The fake makes a file when one of them has begun. */
 static inline void stick_at(const char *call) {
-        char path[128];
-
-        snprintf(path, sizeof(path), "%s/stuck", folder);
-        unlink(path); /* of another test */
+        unlink(gpu_file("stuck")); /* of another test */
         set_trouble("", call);
 }
 
 static inline void await_stuck(void) {
-        char path[128];
-
-        snprintf(path, sizeof(path), "%s/stuck", folder);
-        while (access(path, F_OK) != 0)
+        while (access(gpu_file("stuck"), F_OK) != 0)
                 usleep(1000);
 }
 

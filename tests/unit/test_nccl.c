@@ -2,6 +2,9 @@
 /* The engine for GPUs, over the fake NCCL: several nodes in one process. */
 #include "nccl_fixture.h"
 
+#include "halves.h"
+#include "proto/cleanup.h"
+
 /* ---- what it computes ---- */
 
 #define N 5000u
@@ -17,31 +20,25 @@ static struct engine_piece piece_of(unsigned dtype, enum engine_reduce reduce) {
                                       .reduce = reduce };
 }
 
-/* 16-bit floats: 1, 2 or 4, which have one bit each. */
-static uint16_t half_of(unsigned dtype, uint32_t power) {
-        return (uint16_t)(dtype == WIRE__DTYPE__F16 ? (15 + power) << 10 : (127 + power) << 7);
-}
-
-static void store(unsigned dtype, unsigned char *at, uint64_t i, uint32_t power) {
-        uint32_t value = 1u << power;
+/* Stores a number as an element of that type. Returns the bytes that it has. */
+static size_t element_put(unsigned dtype, unsigned char *at, uint32_t value) {
+        size_t size = dtype_size(dtype);
         float single = (float)value;
         double twice = value;
         uint64_t whole = value;
-        uint16_t half = half_of(dtype, power);
-        size_t size = dtype_size(dtype);
-        const void *from = &whole;
+        uint16_t half = half_bits(&halves[dtype == WIRE__DTYPE__BF16], value);
+        const void *from = dtype == WIRE__DTYPE__F32   ? (const void *)&single
+                           : dtype == WIRE__DTYPE__F64 ? (const void *)&twice
+                           : size == sizeof(half)      ? (const void *)&half
+                                                       : (const void *)&whole;
 
-        if (dtype == WIRE__DTYPE__F32)
-                from = &single;
-        else if (dtype == WIRE__DTYPE__F64)
-                from = &twice;
-        else if (size == 2)
-                from = &half;
-        memcpy(at + i * size, from, size);
+        memcpy(at, from, size);
+        return size;
 }
 
-static uint32_t power_of(uint32_t rank, uint64_t i) {
-        return (rank + (uint32_t)i) % 3;
+/* 1, 2 or 4 */
+static uint32_t number_of(uint32_t rank, uint64_t i) {
+        return 1u << (rank + (uint32_t)i) % 3;
 }
 
 /* The result of 1, 2 and 4, one from each of three ranks. */
@@ -54,32 +51,11 @@ static uint32_t outcome_of(enum engine_reduce reduce) {
         }
 }
 
-static double load(unsigned dtype, const unsigned char *at, uint64_t i) {
-        size_t size = dtype_size(dtype);
-        uint64_t whole = 0;
-        float single;
-        double twice;
-
-        memcpy(&whole, at + i * size, size);
-        if (dtype == WIRE__DTYPE__F32) {
-                memcpy(&single, &whole, sizeof(single));
-                return (double)single;
-        }
-        if (dtype == WIRE__DTYPE__F64) {
-                memcpy(&twice, &whole, sizeof(twice));
-                return twice;
-        }
-        if (size != 2)
-                return (double)whole;
-        unsigned fraction = dtype == WIRE__DTYPE__F16 ? 10 : 7, bias = dtype == WIRE__DTYPE__F16 ? 15 : 127;
-        return (double)(1 + (double)(whole & ((1u << fraction) - 1)) / (1u << fraction)) *
-               (double)(1u << ((whole >> fraction) - bias));
-}
-
 static void reduce_n(struct rig *rig, uint64_t sequence, unsigned dtype, enum engine_reduce reduce,
                      uint64_t n) {
         struct engine_piece piece = piece_of(dtype, reduce);
-        size_t size = dtype_size(dtype), bytes = n * size, tail = TAIL * size;
+        unsigned char outcome[8];
+        size_t size = element_put(dtype, outcome, outcome_of(reduce)), bytes = n * size, tail = TAIL * size;
         unsigned char *buffer = malloc(bytes);
 
         piece.elements = n;
@@ -87,7 +63,7 @@ static void reduce_n(struct rig *rig, uint64_t sequence, unsigned dtype, enum en
                 struct site *site = &rig->site[rank];
 
                 for (uint64_t i = 0; i < n; i++)
-                        store(dtype, buffer, i, power_of(rank, i));
+                        element_put(dtype, buffer + i * size, number_of(rank, i));
                 memcpy(site->bytes, buffer + bytes - tail, tail);
                 memset(buffer + bytes - tail, 0x7e, tail); /* it comes from elsewhere */
                 site_put(site, piece.input, buffer, bytes);
@@ -102,7 +78,7 @@ static void reduce_n(struct rig *rig, uint64_t sequence, unsigned dtype, enum en
                 site_get(site, piece.output, buffer, bytes);
                 assert_memory_equal(site->bytes, buffer + bytes - tail, tail);
                 for (uint64_t i = 0; i < n; i++)
-                        assert_true(load(dtype, buffer, i) == outcome_of(reduce));
+                        assert_memory_equal(buffer + i * size, outcome, size);
         }
         free(buffer);
 }
@@ -171,24 +147,17 @@ TEST(as_many_are_under_way_as_the_window_says) {
 }
 
 TEST(what_cannot_be_launched_is_refused) {
-        struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM), wrong;
+        const struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
+        struct engine_piece wrong[] = { piece, piece, piece, piece, piece };
 
+        wrong[0].memory = MEMORY + 1;
+        wrong[1].input = MEMORY_BYTES - 4 * N + 1;
+        wrong[2].output = MEMORY_BYTES;
+        wrong[3].elements = UINT64_C(1) << 40;
+        wrong[4].reduce = ENGINE_COPY;
         rig_form(rig, 2);
-        wrong = piece;
-        wrong.memory = MEMORY + 1;
-        assert_int_equal(site_try(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
-        wrong = piece;
-        wrong.input = MEMORY_BYTES - 4 * N + 1;
-        assert_int_equal(site_try(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
-        wrong = piece;
-        wrong.output = MEMORY_BYTES;
-        assert_int_equal(site_try(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
-        wrong = piece;
-        wrong.elements = UINT64_C(1) << 40;
-        assert_int_equal(site_try(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
-        wrong = piece;
-        wrong.reduce = ENGINE_COPY;
-        assert_int_equal(site_try(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
+        for (unsigned i = 0; i < array_size(wrong); i++)
+                assert_int_equal(site_try(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &wrong[i]), -EINVAL);
         assert_int_equal(site_try(&rig->site[0], LANES, 1, ENGINE_PAYLOAD, &piece), -EINVAL);
         rig_launch(rig, 0, 1, &piece); /* nothing has happened */
         rig_await(rig, 0, 1);
@@ -342,8 +311,7 @@ TEST(a_difference_breaks_it) {
         rig_abort(rig);
         assert_int_equal(rig->site[0].done[0] + rig->site[1].done[0], 0);
         rig_end(rig);
-        snprintf(error, sizeof(error), "%s/log", folder); /* the fake complains, and rightly */
-        assert_int_equal(unlink(error), 0);
+        assert_int_equal(unlink(gpu_file("log")), 0); /* the fake complains, and rightly */
 }
 
 /* ---- it is not made ---- */
@@ -376,35 +344,37 @@ TEST(a_silent_node_is_named) {
 }
 
 TEST(what_makes_no_sense_is_not_learned) {
-        unsigned char junk[256] = "gs-nccl1", mark[8];
-        struct engine_ops const *ops;
+        unsigned char junk[256] = "gs-nccl1", marred[4096];
+        struct site *from;
 
         rig_open(rig, 2);
-        ops = rig->site[0].engine->ops;
-        rig->site[1].keeps_back = true;
+        from = &rig->site[1];
+        from->keeps_back = true;
         rig_build(rig);
-        UNTIL(rig, rig->site[1].table != NULL);
-        assert_int_equal(ops->learn(rig->site[0].engine, COMM, 1, junk, sizeof(junk)), -EINVAL);
-        assert_int_equal(ops->learn(rig->site[0].engine, COMM, 1, rig->site[1].table, 7), -EINVAL);
-        assert_int_equal(ops->learn(rig->site[0].engine, COMM, 2, rig->site[1].table,
-                                    rig->site[1].table_bytes),
-                         -EINVAL);
-        assert_int_equal(ops->learn(rig->site[0].engine, COMM, 0, rig->site[1].table,
-                                    rig->site[1].table_bytes),
-                         -EINVAL);
-        assert_int_equal(ops->learn(rig->site[0].engine, COMM + 1, 1, rig->site[1].table,
-                                    rig->site[1].table_bytes),
-                         -EINVAL);
-        memcpy(mark, rig->site[1].table, sizeof(mark));
-        memset(rig->site[1].table, 'x', sizeof(mark));
-        assert_int_equal(ops->learn(rig->site[0].engine, COMM, 1, rig->site[1].table,
-                                    rig->site[1].table_bytes),
-                         -EINVAL);
-        memcpy(rig->site[1].table, mark, sizeof(mark));
-        rig_spread(&rig->site[1]);
-        rig_spread(&rig->site[1]); /* once or more */
+        UNTIL(rig, from->table != NULL);
+        assert_true(from->table_bytes <= sizeof(marred));
+        memcpy(marred, from->table, from->table_bytes);
+        marred[0] = 'x';
+        const struct {
+                uint64_t comm;
+                uint32_t rank;
+                const void *table;
+                size_t bytes;
+        } wrong[] = { { COMM, 1, junk, sizeof(junk) },
+                      { COMM, 1, marred, from->table_bytes },
+                      { COMM, 1, from->table, 7 },
+                      { COMM, 2, from->table, from->table_bytes },
+                      { COMM, 0, from->table, from->table_bytes },
+                      { COMM + 1, 1, from->table, from->table_bytes } };
+        for (unsigned i = 0; i < array_size(wrong); i++)
+                assert_int_equal(rig->site[0].engine->ops->learn(rig->site[0].engine, wrong[i].comm,
+                                                                 wrong[i].rank, wrong[i].table,
+                                                                 wrong[i].bytes),
+                                 -EINVAL);
+        rig_spread(from);
+        rig_spread(from); /* once or more */
         rig_await_built(rig);
-        assert_int_equal(rig->site[0].n_lost + rig->site[1].n_lost, 0);
+        assert_int_equal(rig->site[0].n_lost + from->n_lost, 0);
 }
 
 /* One communicator ends at once, and the other one much later, because its peer does not end it. The later

@@ -135,47 +135,47 @@ TEST(small_sums_go_through_them) {
         work(rig, true);
 }
 
+union element {
+        float number;
+        int32_t integer;
+};
+
+static union element element_of(bool floats, int32_t value) {
+        return floats ? (union element){ .number = (float)value } : (union element){ .integer = value };
+}
+
 /* Several at once, each of its own type: integers and products are for no window. */
 TEST(all_types_and_operations_are_right) {
+        union element element[512];
+
         rig_form(rig, 2);
         assert_true(had_windows());
         for (uint64_t sequence = 1; sequence <= 8; sequence++) {
-                struct engine_piece piece = {
-                        .memory = MEMORY,
-                        .input = sequence * 4096,
-                        .output = (sequence + 8) * 4096,
-                        .elements = 512,
-                        .dtype = sequence % 2 == 0 ? WIRE__DTYPE__F32 : WIRE__DTYPE__I32,
-                        .reduce = sequence % 4 < 2 ? ENGINE_SUM : ENGINE_PROD,
-                };
+                bool floats = sequence % 2 == 0;
+                struct engine_piece piece = { .memory = MEMORY,
+                                              .input = sequence * 4096,
+                                              .output = (sequence + 8) * 4096,
+                                              .elements = 512,
+                                              .dtype = floats ? WIRE__DTYPE__F32 : WIRE__DTYPE__I32,
+                                              .reduce = sequence % 4 < 2 ? ENGINE_SUM : ENGINE_PROD };
                 EACH_SITE(rig, site) {
-                        float number[512];
-                        int32_t integer[512];
-
                         for (unsigned i = 0; i < 512; i++)
-                                number[i] =
-                                        (float)(integer[i] = (int32_t)(i + 3 * site_rank(site) + sequence));
-                        site_put(site, piece.input, sequence % 2 == 0 ? (void *)number : (void *)integer,
-                                 sizeof(number));
+                                element[i] =
+                                        element_of(floats, (int32_t)(i + 3 * site_rank(site) + sequence));
+                        site_put(site, piece.input, element, sizeof(element));
                 }
                 rig_launch(rig, 0, sequence, &piece);
         }
         rig_await(rig, 0, 8);
         for (uint64_t sequence = 1; sequence <= 8; sequence++)
                 EACH_SITE(rig, site) {
-                        float number[512];
-                        int32_t integer[512];
-
-                        site_get(site, (sequence + 8) * 4096,
-                                 sequence % 2 == 0 ? (void *)number : (void *)integer, sizeof(number));
+                        site_get(site, (sequence + 8) * 4096, element, sizeof(element));
                         for (unsigned i = 0; i < 512; i++) {
                                 int32_t first = (int32_t)(i + sequence), second = first + 3;
                                 int32_t wanted = sequence % 4 < 2 ? first + second : first * second;
 
-                                if (sequence % 2 == 0)
-                                        assert_float_equal(number[i], (float)wanted, 0);
-                                else
-                                        assert_int_equal(integer[i], wanted);
+                                assert_int_equal(element[i].integer,
+                                                 element_of(sequence % 2 == 0, wanted).integer);
                         }
                 }
 }

@@ -291,7 +291,7 @@ static void operation_compute(const struct operation *operation, void **paramete
         operation_do(operation, parameters);
         operation_hide(uses, false);
         pause_for(pauses[1]);
-        while (machine_holds())
+        while (machine_has("hold"))
                 pause_for(1000);
         if (fake_client_is_gone())
                 pause_for(machine_setting("FAKE_GPU_LATE", 100000));
@@ -366,24 +366,15 @@ static void operation_run(struct operation *operation, unsigned number) {
         pthread_mutex_unlock(&lock);
 }
 
-/* Returns whether the event or the value that a stream waits for has still to come. `lock` is held. */
-static bool is_awaited(const struct operation *operation) {
-        const uint64_t *arg = operation->arg;
-
-        return operation->call == GPU_WAIT_EVENT
-                       ? !event_is_done(arg[0], arg[2])
-                       : __atomic_load_n((uint64_t *)AT(arg[0]), __ATOMIC_ACQUIRE) < arg[1];
-}
-
 /* Does an operation that takes no turn of the card. Returns false for any other operation. `lock` is held. */
 static bool operation_run_short(const struct operation *operation) {
         const uint64_t *arg = operation->arg;
 
         switch (operation->call) {
         case GPU_EVENT_RECORD: event_note_done(arg[0], arg[2]); return true;
-        case GPU_WAIT_EVENT:
         case GPU_WAIT_VALUE:
-                while (!client_gone && sticky == 0 && is_awaited(operation)) {
+                while (!client_gone && sticky == 0 &&
+                       __atomic_load_n((uint64_t *)AT(arg[0]), __ATOMIC_ACQUIRE) < arg[1]) {
                         pthread_mutex_unlock(&lock);
                         pause_for(20);
                         pthread_mutex_lock(&lock);
@@ -715,19 +706,16 @@ static int answer_stream(const struct gpu_request *request) {
         return CUDA_OK;
 }
 
-/* A record of an event, or a wait for its last one. */
-static int answer_event(const struct gpu_request *request) {
-        bool records = request->call == GPU_EVENT_RECORD;
+static int answer_event_record(const struct gpu_request *request) {
         struct gpu_request numbered = *request;
         int r = event_query(request->arg[0]);
 
         if (r != CUDA_OK && r != CUDA_NOT_READY)
                 return r;
-        numbered.arg[2] = event_issued(request->arg[0]) + records;
-        r = enqueue(&numbered, "", (unsigned)request->arg[1], -1, NULL);
-        if (r == CUDA_OK && records)
-                event_note_issued(request->arg[0]);
-        return r;
+        if (!stream_is(request->arg[1]))
+                return CUDA_INVALID_HANDLE;
+        numbered.arg[2] = event_issue(request->arg[0]);
+        return enqueue(&numbered, "", (unsigned)request->arg[1], -1, NULL);
 }
 
 static int answer_release(uint64_t number) {
@@ -813,7 +801,6 @@ static int answer_close(void) {
 static int answer(const struct gpu_request *request, const void *payload, int *fd, int *ret_fd,
                   struct gpu_reply *reply) {
         const uint64_t *arg = request->arg;
-        const struct mapping *m;
         int take = *fd;
 
         take_faults();
@@ -844,13 +831,6 @@ static int answer(const struct gpu_request *request, const void *payload, int *f
                                ? answer_allocate_small(reply)
                                : answer_allocate(arg[0], (enum gpu_allocated)arg[1], reply);
         case GPU_FREE: return answer_free(arg[0]);
-        case GPU_RANGE:
-                m = mapping_at(arg[0]);
-                if (m == NULL || m->memory == NULL)
-                        return CUDA_INVALID_VALUE;
-                reply->value[0] = m->address;
-                reply->value[1] = m->bytes;
-                return CUDA_OK;
         case GPU_ATTRIBUTE: return mapping_attribute(arg[0], arg[1], reply->value);
         case GPU_HOST: *fd = -1; return answer_host(arg[0], take, reply);
         case GPU_HOST_FREE: return answer_host_free(arg[0]);
@@ -866,11 +846,7 @@ static int answer(const struct gpu_request *request, const void *payload, int *f
         case GPU_EVENT_NEW: return event_new(reply->value);
         case GPU_EVENT_FREE: return event_free(arg[0]);
         case GPU_EVENT_QUERY: return event_query(arg[0]);
-        case GPU_EVENT_TIME: return event_time(arg[0], reply->value);
-        case GPU_EVENT_SHARE: return event_share(machine, arg[0], reply->value);
-        case GPU_EVENT_OPEN: return event_open(machine, arg[0], reply->value);
-        case GPU_EVENT_RECORD:
-        case GPU_WAIT_EVENT: return answer_event(request);
+        case GPU_EVENT_RECORD: return answer_event_record(request);
         case GPU_WAIT_VALUE:
         case GPU_WRITE_VALUE:
                 return mapping_has(arg[0], 8) ? enqueue(request, payload, (unsigned)arg[3], -1, NULL)

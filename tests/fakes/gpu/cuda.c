@@ -117,6 +117,13 @@ static int ask(struct gpu_request *request, uint64_t *value) {
 #define ASK(reply, what, ...)                                                                                \
         ask_with(&(struct gpu_request){ .call = what, .arg = { __VA_ARGS__ } }, NULL, -1, reply, NULL)
 
+/* A call that the context answers, by its name, its arguments and what the context is asked. */
+#define PASS_ON(name, arguments, asked)                                                                      \
+        static cuda_result fake_##name arguments {                                                           \
+                BEGIN(name);                                                                                 \
+                return asked;                                                                                \
+        }
+
 /* ---- devices and contexts ---- */
 
 static unsigned devices(void) {
@@ -427,21 +434,14 @@ static cuda_result fake_cuMemCreate(cuda_handle *handle, size_t bytes,
         return ASK_FOR(handle, GPU_CREATE, bytes);
 }
 
-static cuda_result fake_cuMemRelease(cuda_handle handle) {
-        BEGIN(cuMemRelease);
-        return TELL(GPU_RELEASE, handle);
-}
+PASS_ON(cuMemRelease, (cuda_handle handle), TELL(GPU_RELEASE, handle))
 
-static cuda_result fake_cuMemAddressReserve(cuda_address *address, size_t bytes, size_t alignment,
-                                            cuda_address wanted, unsigned long long flags) {
-        BEGIN(cuMemAddressReserve);
-        return ASK_FOR(address, GPU_RESERVE, bytes);
-}
+PASS_ON(cuMemAddressReserve,
+        (cuda_address * address, size_t bytes, size_t alignment, cuda_address wanted,
+         unsigned long long flags),
+        ASK_FOR(address, GPU_RESERVE, bytes))
 
-static cuda_result fake_cuMemAddressFree(cuda_address address, size_t bytes) {
-        BEGIN(cuMemAddressFree);
-        return TELL(GPU_UNRESERVE, address, bytes);
-}
+PASS_ON(cuMemAddressFree, (cuda_address address, size_t bytes), TELL(GPU_UNRESERVE, address, bytes))
 
 static cuda_result fake_cuMemMap(cuda_address address, size_t bytes, size_t offset, cuda_handle handle,
                                  unsigned long long flags) {
@@ -449,10 +449,7 @@ static cuda_result fake_cuMemMap(cuda_address address, size_t bytes, size_t offs
         return offset != 0 ? CUDA_INVALID_VALUE : TELL(GPU_MAP, address, bytes, handle);
 }
 
-static cuda_result fake_cuMemUnmap(cuda_address address, size_t bytes) {
-        BEGIN(cuMemUnmap);
-        return TELL(GPU_UNMAP, address, bytes);
-}
+PASS_ON(cuMemUnmap, (cuda_address address, size_t bytes), TELL(GPU_UNMAP, address, bytes))
 
 static cuda_result fake_cuMemSetAccess(cuda_address address, size_t bytes, const struct cuda_access *access,
                                        size_t n) {
@@ -502,21 +499,15 @@ static cuda_result fake_cuMemGetAllocationPropertiesFromHandle(struct cuda_prope
         return r;
 }
 
-static cuda_result fake_cuMemRetainAllocationHandle(cuda_handle *handle, void *address) {
-        BEGIN(cuMemRetainAllocationHandle);
-        return ASK_FOR(handle, GPU_RETAIN, number_of(address));
-}
+PASS_ON(cuMemRetainAllocationHandle, (cuda_handle * handle, void *address),
+        ASK_FOR(handle, GPU_RETAIN, number_of(address)))
 
-static cuda_result fake_cuMemAlloc(cuda_address *address, size_t bytes) {
-        BEGIN(cuMemAlloc);
-        return ASK_FOR(address, GPU_ALLOCATE, bytes, ALLOCATED_PLAIN);
-}
+PASS_ON(cuMemAlloc, (cuda_address * address, size_t bytes),
+        ASK_FOR(address, GPU_ALLOCATE, bytes, ALLOCATED_PLAIN))
 
 /* Trainers may have such memory; the product never makes any. */
-static cuda_result fake_cuMemAllocManaged(cuda_address *address, size_t bytes, unsigned flags) {
-        BEGIN(cuMemAllocManaged);
-        return ASK_FOR(address, GPU_ALLOCATE, bytes, ALLOCATED_MANAGED);
-}
+PASS_ON(cuMemAllocManaged, (cuda_address * address, size_t bytes, unsigned flags),
+        ASK_FOR(address, GPU_ALLOCATE, bytes, ALLOCATED_MANAGED))
 
 /* Freeing waits for all work of the context. */
 static cuda_result fake_cuCtxSynchronize(void) {
@@ -527,26 +518,19 @@ static cuda_result fake_cuCtxSynchronize(void) {
         return r == CUDA_OK ? TELL(GPU_FREE, address) : r;
 }
 
-static cuda_result fake_cuMemAllocAsync(cuda_address *address, size_t bytes, cuda_stream stream) {
-        BEGIN(cuMemAllocAsync);
-        return ASK_FOR(address, GPU_ALLOCATE, bytes, ALLOCATED_POOL);
-}
+PASS_ON(cuMemAllocAsync, (cuda_address * address, size_t bytes, cuda_stream stream),
+        ASK_FOR(address, GPU_ALLOCATE, bytes, ALLOCATED_POOL))
 
-static cuda_result fake_cuMemFree(cuda_address address) {
-        BEGIN(cuMemFree);
-        return TELL(GPU_FREE, address);
-}
+PASS_ON(cuMemFree, (cuda_address address), TELL(GPU_FREE, address))
 
 static cuda_result fake_cuMemGetAddressRange(cuda_address *base, size_t *bytes, cuda_address address) {
-        struct gpu_reply reply;
+        cuda_address ignored;
 
         BEGIN(cuMemGetAddressRange);
-        int r = ASK(&reply, GPU_RANGE, address);
-        if (r == CUDA_OK && base != NULL)
-                *base = reply.value[0];
-        if (r == CUDA_OK && bytes != NULL)
-                *bytes = reply.value[1];
-        return r;
+        int r = ASK_FOR(base != NULL ? base : &ignored, GPU_ATTRIBUTE, CUDA_POINTER_RANGE_START, address);
+        return r != CUDA_OK || bytes == NULL
+                       ? r
+                       : ASK_FOR(bytes, GPU_ATTRIBUTE, CUDA_POINTER_RANGE_SIZE, address);
 }
 
 /* Addresses are those of the whole process: whichever context has it answers. */
@@ -672,17 +656,11 @@ static cuda_result fake_cuMemHostGetDevicePointer(cuda_address *address, void *h
 
 /* ---- copies ---- */
 
-static cuda_result fake_cuMemsetD8Async(cuda_address address, unsigned char value, size_t bytes,
-                                        cuda_stream stream) {
-        BEGIN(cuMemsetD8Async);
-        return TELL(GPU_SET, address, bytes, value, number_of(stream), 1);
-}
+PASS_ON(cuMemsetD8Async, (cuda_address address, unsigned char value, size_t bytes, cuda_stream stream),
+        TELL(GPU_SET, address, bytes, value, number_of(stream), 1))
 
-static cuda_result fake_cuMemsetD32Async(cuda_address address, unsigned value, size_t words,
-                                         cuda_stream stream) {
-        BEGIN(cuMemsetD32Async);
-        return TELL(GPU_SET, address, 4 * words, value, number_of(stream), 4);
-}
+PASS_ON(cuMemsetD32Async, (cuda_address address, unsigned value, size_t words, cuda_stream stream),
+        TELL(GPU_SET, address, 4 * words, value, number_of(stream), 4))
 
 /* Where the GPU sees that pinned memory; 0: it is not pinned. */
 static cuda_address pinned_at(const void *address, size_t bytes) {
@@ -748,11 +726,8 @@ static cuda_result fake_cuMemcpyDtoHAsync(void *to, cuda_address from, size_t by
         return r;
 }
 
-static cuda_result fake_cuMemcpyDtoDAsync(cuda_address to, cuda_address from, size_t bytes,
-                                          cuda_stream stream) {
-        BEGIN(cuMemcpyDtoDAsync);
-        return TELL(GPU_COPY, to, from, bytes, number_of(stream));
-}
+PASS_ON(cuMemcpyDtoDAsync, (cuda_address to, cuda_address from, size_t bytes, cuda_stream stream),
+        TELL(GPU_COPY, to, from, bytes, number_of(stream)))
 
 /* ---- legacy IPC ---- */
 
@@ -781,39 +756,20 @@ static cuda_result fake_cuIpcOpenMemHandle(cuda_address *base, struct cuda_ipc h
         return r;
 }
 
-static cuda_result fake_cuIpcCloseMemHandle(cuda_address base) {
-        BEGIN(cuIpcCloseMemHandle);
-        return TELL(GPU_IPC_CLOSE, base);
-}
+PASS_ON(cuIpcCloseMemHandle, (cuda_address base), TELL(GPU_IPC_CLOSE, base))
 
 /* ---- streams and events ---- */
 
 static uint64_t capturing; /* stream, plus 1 */
 
-static cuda_result fake_cuStreamCreateWithPriority(cuda_stream *stream, unsigned flags, int priority) {
-        BEGIN(cuStreamCreateWithPriority);
-        return ASK_FOR(stream, GPU_STREAM_NEW, 0);
-}
+PASS_ON(cuStreamCreateWithPriority, (cuda_stream * stream, unsigned flags, int priority),
+        ASK_FOR(stream, GPU_STREAM_NEW, 0))
 
-static cuda_result fake_cuStreamCreate(cuda_stream *stream, unsigned flags) {
-        BEGIN(cuStreamCreate);
-        return ASK_FOR(stream, GPU_STREAM_NEW, 0);
-}
+PASS_ON(cuStreamDestroy, (cuda_stream stream), TELL(GPU_STREAM_FREE, number_of(stream)))
 
-static cuda_result fake_cuStreamDestroy(cuda_stream stream) {
-        BEGIN(cuStreamDestroy);
-        return TELL(GPU_STREAM_FREE, number_of(stream));
-}
+PASS_ON(cuStreamQuery, (cuda_stream stream), TELL(GPU_STREAM_QUERY, number_of(stream)))
 
-static cuda_result fake_cuStreamQuery(cuda_stream stream) {
-        BEGIN(cuStreamQuery);
-        return TELL(GPU_STREAM_QUERY, number_of(stream));
-}
-
-static cuda_result fake_cuStreamSynchronize(cuda_stream stream) {
-        BEGIN(cuStreamSynchronize);
-        return wait_for(GPU_STREAM_QUERY, number_of(stream));
-}
+PASS_ON(cuStreamSynchronize, (cuda_stream stream), wait_for(GPU_STREAM_QUERY, number_of(stream)))
 
 static cuda_result fake_cuStreamIsCapturing(cuda_stream stream, unsigned *status) {
         BEGIN(cuStreamIsCapturing);
@@ -827,64 +783,16 @@ EXPORT void fake_gpu_capture(cuda_stream stream, bool on) {
         capturing = on ? number_of(stream) + 1 : 0;
 }
 
-static cuda_result fake_cuEventCreate(cuda_event *event, unsigned flags) {
-        BEGIN(cuEventCreate);
-        return ASK_FOR(event, GPU_EVENT_NEW, 0);
-}
+PASS_ON(cuEventCreate, (cuda_event * event, unsigned flags), ASK_FOR(event, GPU_EVENT_NEW, 0))
 
-static cuda_result fake_cuEventDestroy(cuda_event event) {
-        BEGIN(cuEventDestroy);
-        return TELL(GPU_EVENT_FREE, number_of(event));
-}
+PASS_ON(cuEventDestroy, (cuda_event event), TELL(GPU_EVENT_FREE, number_of(event)))
 
-static cuda_result fake_cuEventRecord(cuda_event event, cuda_stream stream) {
-        BEGIN(cuEventRecord);
-        return TELL(GPU_EVENT_RECORD, number_of(event), number_of(stream));
-}
+PASS_ON(cuEventRecord, (cuda_event event, cuda_stream stream),
+        TELL(GPU_EVENT_RECORD, number_of(event), number_of(stream)))
 
-static cuda_result fake_cuEventQuery(cuda_event event) {
-        BEGIN(cuEventQuery);
-        return TELL(GPU_EVENT_QUERY, number_of(event));
-}
+PASS_ON(cuEventQuery, (cuda_event event), TELL(GPU_EVENT_QUERY, number_of(event)))
 
-static cuda_result fake_cuEventSynchronize(cuda_event event) {
-        BEGIN(cuEventSynchronize);
-        return wait_for(GPU_EVENT_QUERY, number_of(event));
-}
-
-static cuda_result fake_cuEventElapsedTime(float *ms, cuda_event first, cuda_event last) {
-        uint64_t from = 0, to = 0;
-
-        BEGIN(cuEventElapsedTime);
-        int r = ASK_FOR(&from, GPU_EVENT_TIME, number_of(first));
-        if (r == CUDA_OK)
-                r = ASK_FOR(&to, GPU_EVENT_TIME, number_of(last));
-        *ms = (float)(to - from) / 1e6f;
-        return r;
-}
-
-static cuda_result fake_cuIpcGetEventHandle(struct cuda_ipc *handle, cuda_event event) {
-        uint64_t place;
-
-        BEGIN(cuIpcGetEventHandle);
-        int r = ASK_FOR(&place, GPU_EVENT_SHARE, number_of(event));
-        memset(handle, 0, sizeof(*handle));
-        memcpy(handle, &place, sizeof(place));
-        return r;
-}
-
-static cuda_result fake_cuIpcOpenEventHandle(cuda_event *event, struct cuda_ipc handle) {
-        uint64_t place;
-
-        BEGIN(cuIpcOpenEventHandle);
-        memcpy(&place, &handle, sizeof(place));
-        return ASK_FOR(event, GPU_EVENT_OPEN, place);
-}
-
-static cuda_result fake_cuStreamWaitEvent(cuda_stream stream, cuda_event event, unsigned flags) {
-        BEGIN(cuStreamWaitEvent);
-        return TELL(GPU_WAIT_EVENT, number_of(event), number_of(stream));
-}
+PASS_ON(cuEventSynchronize, (cuda_event event), wait_for(GPU_EVENT_QUERY, number_of(event)))
 
 static cuda_result fake_cuStreamWaitValue64(cuda_stream stream, cuda_address address, uint64_t value,
                                             unsigned flags) {
@@ -893,11 +801,8 @@ static cuda_result fake_cuStreamWaitValue64(cuda_stream stream, cuda_address add
         return flags != 0 ? CUDA_NOT_SUPPORTED : TELL(GPU_WAIT_VALUE, address, value, 0, number_of(stream));
 }
 
-static cuda_result fake_cuStreamWriteValue64(cuda_stream stream, cuda_address address, uint64_t value,
-                                             unsigned flags) {
-        BEGIN(cuStreamWriteValue64);
-        return TELL(GPU_WRITE_VALUE, address, value, 0, number_of(stream));
-}
+PASS_ON(cuStreamWriteValue64, (cuda_stream stream, cuda_address address, uint64_t value, unsigned flags),
+        TELL(GPU_WRITE_VALUE, address, value, 0, number_of(stream)))
 
 /* For the fake NCCL: an operation of the stream, of the communicator whose file it is. */
 EXPORT cuda_result fake_gpu_collective(cuda_stream stream, const struct gpu_collective *collective,
@@ -943,13 +848,8 @@ EXPORT cuda_result cuGetProcAddress_v2(const char *name, void **function, int ve
                 OTHER(cuMemAllocAsync, 11020),
                 OTHER(cuMemHostRegister, 6050),
                 OTHER(cuMemsetD32Async, 3020),
-                OTHER(cuIpcGetEventHandle, 4010),
-                OTHER(cuIpcOpenEventHandle, 4010),
-                OTHER(cuStreamCreate, 2000),
-                OTHER(cuStreamWaitEvent, 3020),
                 OTHER(cuStreamWaitValue64, 11070),
                 OTHER(cuStreamWriteValue64, 11070),
-                OTHER(cuEventElapsedTime, 2000),
         };
 
         *function = NULL;

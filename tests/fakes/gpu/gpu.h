@@ -72,7 +72,6 @@ enum gpu_call {
         GPU_RETAIN,
         GPU_ALLOCATE,
         GPU_FREE,
-        GPU_RANGE,
         GPU_ATTRIBUTE,
         GPU_HOST, /* with a memfd: host memory that both sides map */
         GPU_HOST_FREE,
@@ -89,10 +88,6 @@ enum gpu_call {
         GPU_EVENT_FREE,
         GPU_EVENT_RECORD,
         GPU_EVENT_QUERY,
-        GPU_EVENT_TIME,
-        GPU_EVENT_SHARE,
-        GPU_EVENT_OPEN,
-        GPU_WAIT_EVENT,
         GPU_WAIT_VALUE,
         GPU_WRITE_VALUE,
         GPU_FUNCTION,
@@ -191,7 +186,6 @@ const struct fake_kernel *kernels_get(uint64_t number);
 
 #define MACHINE_MEMORIES 4096u
 #define MACHINE_LEASES 512u
-#define MACHINE_EVENTS 64u
 
 struct machine_memory {
         uint64_t id; /* 0: a free place */
@@ -209,10 +203,6 @@ struct machine_lease {
         char what[MACHINE_WHAT]; /* the beginning of its operation's name */
 };
 
-struct machine_event { /* records are numbered: the last one that was asked for, and that was done */
-        uint64_t issued, done, done_ns;
-};
-
 struct machine {
         pthread_mutex_t lock;               /* of what follows */
         pthread_mutex_t slice[GPU_DEVICES]; /* whose turn it is to compute, without MPS */
@@ -223,14 +213,12 @@ struct machine {
         uint32_t ctas[GPU_DEVICES];         /* that collectives occupy */
         struct machine_memory memory[MACHINE_MEMORIES];
         struct machine_lease lease[MACHINE_LEASES];
-        uint64_t events; /* that processes share, ever; their places begin at 1 */
-        struct machine_event event[MACHINE_EVENTS];
 };
 
 /* Maps the state, and makes it if need be. NULL if FAKE_GPU names no folder. */
 struct machine *machine_open(void);
 void machine_enter(pthread_mutex_t *mutex);
-/* Tries for a millisecond. False: another thread or process holds the lock. */
+/* False: another thread or process holds the lock; this one has slept for a moment. */
 bool machine_try(pthread_mutex_t *mutex);
 /* A line of the log: a rule was broken. */
 void machine_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -248,8 +236,8 @@ unsigned machine_uses(struct machine *machine, uint64_t id);
  * unless both read. Returns its place. */
 unsigned machine_lease(struct machine *machine, uint64_t id, uint64_t offset, uint64_t bytes, bool write,
                        uint32_t queue, const char *what);
-/* Operations shall not end yet. */
-bool machine_holds(void);
+/* Whether there is such a file in the machine's folder, which is an order to the fakes. */
+bool machine_has(const char *name);
 /* Makes a file of the machine's folder that holds something, or takes it away. */
 bool machine_hold(const char *name, bool on);
 void machine_unlease(struct machine *machine, unsigned place);
@@ -268,16 +256,8 @@ int machine_check(struct machine *machine);
 int event_new(uint64_t *ret);
 int event_free(uint64_t number);
 int event_query(uint64_t number);
-/* When its last record was done, in ns. */
-int event_time(uint64_t number, uint64_t *ret);
-/* Its place in the machine's state, and an event that is the one at that place. */
-int event_share(struct machine *machine, uint64_t number, uint64_t *ret);
-int event_open(struct machine *machine, uint64_t place, uint64_t *ret);
-/* The number of its last record; 0: it has none, or there is no such event. */
-uint64_t event_issued(uint64_t number);
-bool event_is_done(uint64_t number, uint64_t record);
-/* One more record is in a queue, or out of it. The event exists. */
-void event_note_issued(uint64_t number);
+/* One more record is in a queue, with this number, or out of it. The event exists. */
+uint64_t event_issue(uint64_t number);
 void event_note_done(uint64_t number, uint64_t record);
 /* How many there are. */
 unsigned events_left(void);

@@ -64,30 +64,12 @@ static void count_run(void **parameters, const unsigned grid[3], const unsigned 
         } while (now_ns() < end);
 }
 
-static void gaps_run(void **parameters, const unsigned grid[3], const unsigned block[3]) {
-        uint64_t *gaps = pointer(parameters[0]), most = number(parameters[1]), n = 0;
-        uint64_t begin = now_ns(), last = begin, now;
-
-        do {
-                now = now_ns();
-                if (now - last >= number(parameters[3]) && n < most) {
-                        gaps[4 + 2 * n] = last;
-                        gaps[5 + 2 * n++] = now;
-                }
-                last = now;
-        } while (now - begin < number(parameters[2]));
-        gaps[0] = n;
-        gaps[1] = begin;
-        gaps[2] = last;
-}
-
 const struct fake_kernel *fake_kernels(size_t *n) {
-        static const size_t bytes[] = { 8, 8, 8, 8 }, bump_bytes[] = { 8, 4 };
+        static const size_t bytes[] = { 8, 8, 8 }, bump_bytes[] = { 8, 4 };
         static const struct fake_kernel kernels[] = {
                 { "idle", 0, bytes, idle_run, NULL },
                 { "bump", 2, bump_bytes, bump_run, bump_ranges },
                 { "count", 3, bytes, count_run, NULL },
-                { "gaps", 4, bytes, gaps_run, NULL },
         };
 
         *n = sizeof(kernels) / sizeof(kernels[0]);

@@ -91,12 +91,8 @@ void board_enter(struct board *board, unsigned rank) {
         board->here++;
 }
 
-bool board_is_dead(const struct board_rank *rank) {
-        return rank->state == RANK_HERE && board_process_start(rank->pid) != rank->start;
-}
-
 bool board_is_here(const struct board_rank *rank) {
-        return rank->state == RANK_HERE && !board_is_dead(rank);
+        return rank->state == RANK_HERE && board_process_start(rank->pid) == rank->start;
 }
 
 /* No rank is left, except those of the process `killed`. */
@@ -117,21 +113,6 @@ void board_leave(const unsigned char id[BOARD_ID], int fd, struct board *board, 
                 unlink(path);
         board_unmap(board);
         close(fd);
-}
-
-static bool board_has(const char *name) {
-        char path[4096];
-
-        snprintf(path, sizeof(path), "%s/%s", board_folder(), name);
-        return access(path, F_OK) == 0;
-}
-
-bool board_holds(void) {
-        return board_has("nccl-hold");
-}
-
-bool board_keeps(void) {
-        return board_has("nccl-keep");
 }
 
 /* ---- all of them ---- */

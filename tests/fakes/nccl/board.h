@@ -62,14 +62,8 @@ void board_unmap(struct board *board);
 void board_enter(struct board *board, unsigned rank);
 /* The rank has left; the last one deletes the file. */
 void board_leave(const unsigned char id[BOARD_ID], int fd, struct board *board, unsigned rank);
-/* It was there, and its process has died. */
-bool board_is_dead(const struct board_rank *rank);
-/* It is there, and lives. */
+/* It is there, and its process lives. */
 bool board_is_here(const struct board_rank *rank);
-/* Collectives shall not end yet. */
-bool board_holds(void);
-/* Nor what was used be freed. */
-bool board_keeps(void);
 
 /* The process `pid` was killed: deletes the files of communicators that it was the last of. */
 void boards_sweep(pid_t pid);

@@ -33,22 +33,22 @@ nccl_result call_check_alive(const struct ncclComm *comm, const char *call) {
 
 nccl_result call_spoil(struct ncclComm *comm, nccl_result result) {
         pthread_mutex_lock(&comm_lock);
-        if (!comm->config.blocking && comm->working == 0)
+        if (comm->working == 0)
                 comm->result = result;
         pthread_mutex_unlock(&comm_lock);
-        return task_note(result);
+        return result;
 }
 
 nccl_result call_make(struct task *task, const struct nccl_config *config, nccl_comm *ret) {
-        struct comm_config wanted;
-        nccl_result result = comm_configure(config, &wanted);
+        int ctas;
+        nccl_result result = comm_configure(config, &ctas);
 
         *ret = NULL;
         if (result != NCCL_OK)
-                return task_note(result);
-        task->comm = comm_new(&wanted);
+                return result;
+        task->comm = comm_new(ctas);
         if (task->comm == NULL)
-                return task_note(NCCL_CUDA_ERROR);
+                return NCCL_CUDA_ERROR;
         task->makes = true;
         if (task->parent == NULL)
                 *ret = task->comm;

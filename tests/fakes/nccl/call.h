@@ -13,7 +13,7 @@
         do {                                                                                                 \
                 nccl_result failed = trouble_begin(call);                                                    \
                 if (failed != NCCL_OK)                                                                       \
-                        return task_note(failed);                                                            \
+                        return failed;                                                                       \
         } while (0)
 
 /* `check` is one of the functions below. */
@@ -22,7 +22,7 @@
                 CALL_BEGIN(call);                                                                            \
                 nccl_result unusable = check(comm, call);                                                    \
                 if (unusable != NCCL_OK)                                                                     \
-                        return task_note(unusable);                                                          \
+                        return unusable;                                                                     \
         } while (0)
 
 /* The communicator is not gone. */
@@ -32,7 +32,7 @@ nccl_result call_check_idle(const struct ncclComm *comm, const char *call);
 /* As call_check_idle(), and it is neither finalized nor in the making. */
 nccl_result call_check_alive(const struct ncclComm *comm, const char *call);
 
-/* A call of a communicator that does not block has failed: so has the communicator. Returns `result`. */
+/* A call of a communicator has failed: so has the communicator. Returns `result`. */
 nccl_result call_spoil(struct ncclComm *comm, nccl_result result);
 
 /* Makes the communicator of `task`: which, `ret` says at once if it has no parent, else at the end. */

@@ -29,7 +29,7 @@ int comm_version(void) {
 
 /* ---- making them ---- */
 
-struct ncclComm *comm_new(const struct comm_config *config) {
+struct ncclComm *comm_new(int ctas) {
         struct ncclComm *comm = calloc(1, sizeof(*comm));
         struct cuda_uuid uuid;
 
@@ -42,7 +42,7 @@ struct ncclComm *comm_new(const struct comm_config *config) {
                 return NULL;
         }
         memcpy(comm->uuid, &uuid, sizeof(comm->uuid));
-        comm->config = *config;
+        comm->ctas = ctas;
         comm->fd = -1;
         pthread_mutex_lock(&comm_lock);
         comm->next = comms;
@@ -61,32 +61,29 @@ bool comm_is(const struct ncclComm *comm) {
         return found != NULL;
 }
 
-static nccl_result comm_configure_with(const struct nccl_config *config, struct comm_config *ret) {
-        if (config->blocking != NCCL_UNDEFINED && config->blocking != 0 && config->blocking != 1)
-                return trouble(NCCL_INVALID_ARGUMENT, "Invalid config blocking attribute value %d",
-                               config->blocking);
+/* A thread that a call blocks cannot be told to give up, so no communicator of the product may do that. */
+static nccl_result comm_configure_with(const struct nccl_config *config, int *ret_ctas) {
+        if (config->blocking != 0)
+                return trouble_rule(NCCL_INVALID_ARGUMENT, "a communicator whose calls block");
         if ((config->min_ctas != NCCL_UNDEFINED && config->min_ctas <= 0) ||
             (config->max_ctas != NCCL_UNDEFINED && config->max_ctas <= 0) ||
             config->min_ctas > config->max_ctas)
                 return trouble(NCCL_INVALID_ARGUMENT, "Invalid config min/max channels attribute value %d/%d",
                                config->min_ctas, config->max_ctas);
-        ret->blocking = config->blocking != 0;
-        if (config->max_ctas != NCCL_UNDEFINED)
-                ret->ctas = config->max_ctas;
-        ret->ctas = (int)machine_setting("NCCL_MAX_CTAS", (uint64_t)ret->ctas);
+        int ctas = config->max_ctas != NCCL_UNDEFINED ? config->max_ctas : CTAS;
+        *ret_ctas = (int)machine_setting("NCCL_MAX_CTAS", (uint64_t)ctas);
         return NCCL_OK;
 }
 
-nccl_result comm_configure(const struct nccl_config *config, struct comm_config *ret) {
+nccl_result comm_configure(const struct nccl_config *config, int *ret_ctas) {
         struct nccl_config own = NCCL_CONFIG;
 
-        *ret = (struct comm_config){ true, CTAS };
         if (config != NULL && (config->size < LEAST_BYTES || config->magic != NCCL_MAGIC))
                 return trouble_rule(NCCL_INVALID_ARGUMENT,
                                     "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
         if (config != NULL)
                 memcpy(&own, config, config->size < sizeof(own) ? config->size : sizeof(own));
-        return comm_configure_with(&own, ret);
+        return comm_configure_with(&own, ret_ctas);
 }
 
 /* ---- ids ---- */
@@ -133,15 +130,6 @@ bool comm_is_at_work(const struct ncclComm *comm) {
         return comm->board != NULL && comm->board->rank[comm->rank].ended < comm->launched;
 }
 
-bool comm_is_left_alone(const struct ncclComm *comm) {
-        if (comm->board == NULL || getenv("FAKE_NCCL_NOTICE") == NULL)
-                return false;
-        for (unsigned r = 0; r < comm->ranks; r++)
-                if (board_is_dead(&comm->board->rank[r]))
-                        return true;
-        return false;
-}
-
 nccl_result comm_result(const struct ncclComm *comm) {
         pthread_mutex_lock(&comm_lock);
         nccl_result result = comm->working > 0 ? NCCL_IN_PROGRESS : comm->result;
@@ -150,8 +138,6 @@ nccl_result comm_result(const struct ncclComm *comm) {
                 return result;
         if (comm->board != NULL && comm->board->rank[comm->rank].differs)
                 return trouble(NCCL_INTERNAL_ERROR, "the ranks differ in a collective");
-        if (comm_is_left_alone(comm))
-                return trouble(NCCL_REMOTE_ERROR, "a peer's process has ended");
         return NCCL_OK;
 }
 
@@ -201,7 +187,7 @@ void comm_await_abort(const struct ncclComm *comm) {
 }
 
 void comm_leave(struct ncclComm *comm) {
-        while (board_keeps())
+        while (machine_has("nccl-keep"))
                 usleep(POLL);
         registrations_drop(comm);
         if (comm->board != NULL)

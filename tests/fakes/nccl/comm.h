@@ -26,17 +26,12 @@ enum comm_state {
         COMM_GONE,
 };
 
-struct comm_config {
-        bool blocking;
-        int ctas;
-};
-
 struct ncclComm {
         struct ncclComm *next;
         _Atomic enum comm_state state;
         unsigned working;   /* tasks under way that concern it: no other call may be made */
         nccl_result result; /* of the last one */
-        struct comm_config config;
+        int ctas;           /* of a collective */
         unsigned char id[BOARD_ID];
         unsigned rank, ranks;
         int fd;
@@ -58,11 +53,11 @@ extern pthread_mutex_t comm_lock;
 /* The version that ncclGetVersion() gives. */
 int comm_version(void);
 /* Makes one for the current context's GPU. NULL: there is no context. */
-struct ncclComm *comm_new(const struct comm_config *config);
+struct ncclComm *comm_new(int ctas);
 /* Whether this is a communicator, though it may be gone. */
 bool comm_is(const struct ncclComm *comm);
-/* `config` may be NULL. */
-nccl_result comm_configure(const struct nccl_config *config, struct comm_config *ret);
+/* `config` may be NULL, which is an error, as all are that let calls block. */
+nccl_result comm_configure(const struct nccl_config *config, int *ret_ctas);
 
 /* Growing has ids of its own. */
 void comm_id_new(struct nccl_id *ret, bool grows);
@@ -75,8 +70,6 @@ void comm_id_derive(struct ncclComm *child, const struct ncclComm *parent, uint6
 /* The result that ncclCommGetAsyncError() gives. */
 nccl_result comm_result(const struct ncclComm *comm);
 bool comm_is_at_work(const struct ncclComm *comm);
-/* Returns whether a peer has died, which only shows with FAKE_NCCL_NOTICE. */
-bool comm_is_left_alone(const struct ncclComm *comm);
 /* Raises the flag that ends kernels and waits for others. comm_settle() waits until no call is under way, and
  * raises it again. */
 void comm_interrupt(struct ncclComm *comm);

@@ -43,7 +43,7 @@ nccl_result ncclCommSplit(nccl_comm comm, int color, int key, nccl_comm *part, s
 
         CALL_BEGIN_ON(comm, call_check_alive, "ncclCommSplit");
         if (part == NULL || color != 0)
-                return task_note(trouble(NCCL_INVALID_ARGUMENT, "ncclCommSplit : color %d", color));
+                return trouble(NCCL_INVALID_ARGUMENT, "ncclCommSplit : color %d", color);
         nccl_result result = call_make(&task, config, part);
         return result == NCCL_OK ? task_submit(&task) : result;
 }
@@ -91,7 +91,7 @@ nccl_result ncclCommShrink(nccl_comm comm, int *without, int n, nccl_comm *rest,
                 trouble_rule(NCCL_OK, "a communicator is shrunk while its collectives are under way");
         task.shrink.mask = mask_without(comm, without, n);
         if (rest == NULL || task.shrink.mask == 0 || flags != NCCL_SHRINK_IDLE)
-                return task_note(trouble(NCCL_INVALID_ARGUMENT, "ncclCommShrink : list of %d ranks", n));
+                return trouble(NCCL_INVALID_ARGUMENT, "ncclCommShrink : list of %d ranks", n);
         nccl_result result = call_make(&task, config, rest);
         return result == NCCL_OK ? task_submit(&task) : result;
 }
@@ -155,7 +155,7 @@ nccl_result ncclCommGrow(nccl_comm comm, int ranks, const struct nccl_id *id, in
         if (result == NCCL_OK)
                 result = grown == NULL ? NCCL_INVALID_ARGUMENT : check_grow(comm, ranks, id, rank);
         if (result != NCCL_OK)
-                return task_note(result);
+                return result;
         result = call_make(&task, config, grown);
         if (result != NCCL_OK)
                 return result;

@@ -22,8 +22,6 @@ static nccl_result meet_wait_until(struct task *task, const struct ncclComm *com
         while (!condition(comm, mask)) {
                 if (meet_stops(task))
                         return trouble(NCCL_INTERNAL_ERROR, "the call was aborted");
-                if (comm_is_left_alone(comm))
-                        return trouble(NCCL_REMOTE_ERROR, "a peer's process has ended");
                 usleep(POLL);
         }
         return NCCL_OK;

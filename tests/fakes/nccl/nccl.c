@@ -6,8 +6,8 @@
  * of NCCL 2.28.9, nccl.h is its manual, and comms.rst is in docs/userguide/source/api:
  *   - a call on a communicator that is in progress is an error, and so is one on a communicator that has
  *     failed, which can only be aborted (src/init.cc, ncclCommEnsureReady)
- *   - a communicator that does not block is asked with ncclCommGetAsyncError() how its call went, also where
- *     the call is a collective (src/group.cc, ncclGroupEndInternal)
+ *   - no call blocks: a communicator is asked with ncclCommGetAsyncError() how its call went, also where the
+ *     call is a collective (src/group.cc, ncclGroupEndInternal)
  *   - two ranks of one host on one GPU are refused, and see it themselves alone; all see that a version is
  *     another (src/init.cc, initTransportsRank)
  *   - a kernel that waits for its peers spins until its rank aborts, which waits for the kernel and leaves
@@ -24,12 +24,11 @@
  * Environment, besides NCCL_HOSTID, NCCL_MAX_CTAS, NCCL_WIN_ENABLE, NCCL_DEBUG and NCCL_DEBUG_FILE:
  *   FAKE_NCCL_VERSION    what ncclGetVersion() says (22809)
  *   FAKE_NCCL_SLOW       milliseconds that making a communicator takes more
- *   FAKE_NCCL_STUCK      "init", "window", "revoke", "collective", "abort", "destroy", or several: that call
- *                        never ends; the first four do when the communicator is aborted. There is a file
- *                        `stuck` in the machine's folder as soon as it has begun
+ *   FAKE_NCCL_STUCK      "init", "window", "revoke", "collective", "abort", or several: that call never ends;
+ *                        the first four do when the communicator is aborted. There is a file `stuck` in the
+ *                        machine's folder as soon as it has begun
  *   FAKE_NCCL_FAIL       "ncclAllReduce:3:2,…": that call of this process, counted from 1, has that result;
  *                        0: each of them has
- *   FAKE_NCCL_NOTICE     set: the death of a peer's process is an asynchronous error, as with sockets
  *   FAKE_NCCL_CTAS       that fit on a GPU (64); a collective takes the communicator's maximum (4)
  *   FAKE_NCCL_TRANSPORT  what NCCL_DEBUG=INFO says of peers (P2P/CUMEM)
  *   FAKE_NCCL_NVLS       set: … and that the GPUs of a host have a multicast
@@ -88,15 +87,13 @@ const char *ncclGetLastError(nccl_comm comm) {
         return trouble_last();
 }
 
+/* The product makes no groups of calls. */
 nccl_result ncclGroupStart(void) {
-        CALL_BEGIN("ncclGroupStart");
-        task_group_start();
-        return NCCL_OK;
+        return trouble_rule(NCCL_INVALID_USAGE, "a group is begun");
 }
 
 nccl_result ncclGroupEnd(void) {
-        task_note(trouble_begin("ncclGroupEnd"));
-        return task_group_end();
+        return trouble_rule(NCCL_INVALID_USAGE, "a group is ended");
 }
 
 /* ---- the beginning ---- */
@@ -107,10 +104,9 @@ nccl_result ncclCommInitRankConfig(nccl_comm *comm, int ranks, struct nccl_id id
 
         CALL_BEGIN("ncclCommInitRankConfig");
         if (comm == NULL || ranks < 1 || ranks > (int)BOARD_RANKS || rank < 0 || rank >= ranks)
-                return task_note(
-                        trouble(NCCL_INVALID_ARGUMENT, "Invalid rank requested : %d/%d", rank, ranks));
+                return trouble(NCCL_INVALID_ARGUMENT, "Invalid rank requested : %d/%d", rank, ranks);
         if (!comm_id_is(&id, false))
-                return task_note(trouble(NCCL_INVALID_ARGUMENT, "the unique id is none of ncclGetUniqueId"));
+                return trouble(NCCL_INVALID_ARGUMENT, "the unique id is none of ncclGetUniqueId");
         nccl_result result = call_make(&task, config, comm);
         if (result != NCCL_OK)
                 return result;
@@ -158,9 +154,7 @@ nccl_result ncclCommDestroy(nccl_comm comm) {
                 return NCCL_OK;
         nccl_result result = call_check_idle(comm, "ncclCommDestroy");
         if (result != NCCL_OK)
-                return task_note(result);
-        if (trouble_sticks("destroy"))
-                trouble_stick();
+                return result;
         if (comm_is_at_work(comm))
                 trouble_rule(NCCL_OK, "a communicator is destroyed while its collectives are under way");
         return task_submit(&task);
@@ -181,9 +175,9 @@ nccl_result ncclCommAbort(nccl_comm comm) {
                 return NCCL_OK;
         nccl_result result = call_check_known(comm, "ncclCommAbort");
         if (result != NCCL_OK)
-                return task_note(result);
-        if (trouble_sticks("abort"))
-                trouble_stick();
+                return result;
+        while (trouble_sticks("abort"))
+                pause();
         comm->aborted = true;
         comm_interrupt(comm);
         return task_submit(&task);
@@ -203,7 +197,7 @@ nccl_result ncclCommRevoke(nccl_comm comm, int flags) {
 
         CALL_BEGIN_ON(comm, call_check_known, "ncclCommRevoke");
         if (flags != 0 || comm->state == COMM_REVOKED || comm->state == COMM_FINALIZED)
-                return task_note(trouble(NCCL_INVALID_ARGUMENT, "ncclCommRevoke : flags %d", flags));
+                return trouble(NCCL_INVALID_ARGUMENT, "ncclCommRevoke : flags %d", flags);
         comm_interrupt(comm);
         comm_settle(comm);
         comm->state = COMM_REVOKED;
@@ -261,7 +255,7 @@ nccl_result ncclAllReduce(const void *from, void *to, size_t count, int type, in
 
         CALL_BEGIN_ON(comm, call_check_alive, "ncclAllReduce");
         if (comm->state == COMM_REVOKED)
-                return task_note(trouble(NCCL_INVALID_USAGE, "AllReduce: communicator was revoked"));
+                return trouble(NCCL_INVALID_USAGE, "AllReduce: communicator was revoked");
         task.collective.what = (struct gpu_collective){ .from = (uintptr_t)from,
                                                         .to = (uintptr_t)to,
                                                         .count = count,
@@ -270,7 +264,7 @@ nccl_result ncclAllReduce(const void *from, void *to, size_t count, int type, in
                                                         .operation = operation,
                                                         .rank = comm->rank,
                                                         .ranks = comm->ranks,
-                                                        .ctas = (uint32_t)comm->config.ctas };
+                                                        .ctas = (uint32_t)comm->ctas };
         task.collective.stream = stream;
         if (has_kernel_for_windows(&task.collective.what))
                 task.collective.what.place =
@@ -278,5 +272,5 @@ nccl_result ncclAllReduce(const void *from, void *to, size_t count, int type, in
         nccl_result result = check_allreduce(comm, &task.collective.what);
         if (result != NCCL_OK)
                 return call_spoil(comm, result);
-        return count == 0 ? NCCL_OK : task_submit(&task); /* of nothing, no kernel is launched */
+        return task_submit(&task);
 }

@@ -32,12 +32,12 @@ static void poll_again(void) {
 /* ---- in a rank's process ---- */
 
 static void ranks_role(struct peer *other) {
-        struct rank rank = { .number = own_number, .ranks = own->ranks };
-        struct nccl_config polled = ranks_free_config();
+        struct rank rank = { .number = own_number, .ranks = own->ranks, .config = NCCL_CONFIG };
         char error[512], host[16];
 
         snprintf(host, sizeof(host), "host%u", own_number);
         setenv("NCCL_HOSTID", host, 0);
+        rank.config.blocking = 0;
         gpu_open(&rank.gpu);
         if (nccl_load(&rank.nccl, nccl_library, error, sizeof(error)) < 0)
                 peer_fail(__FILE__, __LINE__, error);
@@ -51,7 +51,7 @@ static void ranks_role(struct peer *other) {
         for (unsigned i = 0; i < IDS; i++)
                 rank.id[i] = shared->id[i];
         if (own->begin != APART) {
-                rank_join(&rank, own->begin == POLLED ? &polled : NULL);
+                rank.comm = rank_join(&rank, 0);
                 area_new(&rank.gpu, 1, &rank.area);
         }
         own->role(&rank);
@@ -102,27 +102,18 @@ nccl_result rank_settle(const struct rank *rank, nccl_comm comm, nccl_result res
         }
 }
 
-void rank_join(struct rank *rank, struct nccl_config *config) {
+nccl_comm rank_join(struct rank *rank, unsigned id) {
+        nccl_comm comm;
         nccl_result result =
-                rank->nccl.init(&rank->comm, (int)rank->ranks, rank->id[0], (int)rank->number, config);
+                rank->nccl.init(&comm, (int)rank->ranks, rank->id[id], (int)rank->number, &rank->config);
 
-        OK(rank_settle(rank, rank->comm, result));
+        OK(rank_settle(rank, comm, result));
+        return comm;
 }
 
 void rank_end(const struct rank *rank, nccl_comm comm) {
         OK(rank_settle(rank, comm, rank->nccl.finalize(comm)));
         OK(rank->nccl.destroy(comm));
-}
-
-void rank_leave(struct rank *rank) {
-        rank_end(rank, rank->comm);
-}
-
-struct nccl_config ranks_free_config(void) {
-        struct nccl_config config = NCCL_CONFIG;
-
-        config.blocking = 0;
-        return config;
 }
 
 void rank_fill(const struct rank *rank, cuda_address at, size_t n, float value) {
@@ -152,7 +143,9 @@ void rank_expect_garbage(const struct rank *rank, cuda_address at, size_t bytes)
 }
 
 nccl_result rank_reduce(const struct rank *rank, cuda_address at, size_t n, int type, int operation) {
-        return rank->nccl.allreduce(pointer(at), pointer(at), n, type, operation, rank->comm, NULL);
+        return rank_settle(rank, rank->comm,
+                           rank->nccl.allreduce(pointer(at), pointer(at), n, type, operation, rank->comm,
+                                                NULL));
 }
 
 nccl_result rank_sum(const struct rank *rank, nccl_comm comm, cuda_address at, size_t n, cuda_stream stream) {
@@ -174,13 +167,13 @@ void rank_pass_time(const struct rank *rank, nccl_comm comm) {
         area_free(&rank->gpu, &area);
 }
 
-void rank_check(const struct rank *rank, nccl_comm comm, unsigned ranks) {
+void rank_check(const struct rank *rank, nccl_comm comm) {
         struct area area;
 
         area_new(&rank->gpu, 1, &area);
         rank_fill(rank, area.address, SMALL, 1);
         OK(rank_sum(rank, comm, area.address, SMALL, NULL));
-        rank_expect(rank, area.address, SMALL, (float)ranks);
+        rank_expect(rank, area.address, SMALL, (float)rank->ranks);
         area_free(&rank->gpu, &area);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * For programs that use NCCL from several processes: one for each rank, on top of peer.h. Each is on a host
- * of its own as NCCL sees it, since they share a GPU.
+ * of its own as NCCL sees it, since they share a GPU. No call of NCCL blocks.
  */
 #pragma once
 
@@ -11,8 +11,8 @@
 #include "tests/fakes/gpu/peer.h"
 
 #define RANKS 4u
-#define IDS 4u
-#define PLACES 16u
+#define IDS 2u
+#define PLACES 2u
 #define SMALL 1000u /* floats, or bytes, where it does not matter how many */
 
 struct rank { /* as its process has it */
@@ -20,8 +20,9 @@ struct rank { /* as its process has it */
         struct gpu gpu;
         struct nccl nccl;
         struct nccl_id id[IDS]; /* known to all */
-        nccl_comm comm;         /* of rank_join() */
-        struct area area;       /* a granule */
+        struct nccl_config config;
+        nccl_comm comm;   /* of rank_join() */
+        struct area area; /* a granule */
 };
 
 /* As NCCL takes it. */
@@ -29,8 +30,8 @@ static inline void *pointer(cuda_address address) {
         return (void *)(uintptr_t)address;
 }
 
-/* How a case begins: with nothing; or with `area`, and with `comm`, whose calls block, or are polled. */
-enum ranks_begin { APART, JOINED, POLLED };
+/* How a case begins: with nothing; or with `area` and `comm`. */
+enum ranks_begin { APART, JOINED };
 /* The end of `comm`: it is destroyed in good order, or aborted, or gone already. */
 enum ranks_end { LEFT, ABORTED, GONE };
 
@@ -60,23 +61,19 @@ void ranks_await(unsigned place, unsigned value);
 /* Polls until the communicator is no longer in progress. `result` is that of the call on it, which may say
  * that all is well before. */
 nccl_result rank_settle(const struct rank *rank, nccl_comm comm, nccl_result result);
-/* Makes `comm`, of all ranks. */
-void rank_join(struct rank *rank, struct nccl_config *config);
-/* Ends `comm`, or another one, in good order. */
-void rank_leave(struct rank *rank);
+/* Makes a communicator of all ranks. */
+nccl_comm rank_join(struct rank *rank, unsigned id);
+/* Ends it in good order. */
 void rank_end(const struct rank *rank, nccl_comm comm);
-
-/* NCCL_CONFIG, and calls do not block. */
-struct nccl_config ranks_free_config(void);
 
 /* Device memory: as many floats, all of one value; waited for on stream 0. */
 void rank_fill(const struct rank *rank, cuda_address at, size_t n, float value);
 void rank_expect(const struct rank *rank, cuda_address at, size_t n, float value);
-/* Launches an allreduce of `comm` in place, on stream 0; then, a sum of floats, until it was accepted. */
+/* An allreduce of `comm` in place, on stream 0; then, a sum of floats. Both wait until it was launched. */
 nccl_result rank_reduce(const struct rank *rank, cuda_address at, size_t n, int type, int operation);
 nccl_result rank_sum(const struct rank *rank, nccl_comm comm, cuda_address at, size_t n, cuda_stream stream);
-/* All `ranks` ranks of the communicator give a number of ones, and get as many times their number. */
-void rank_check(const struct rank *rank, nccl_comm comm, unsigned ranks);
+/* All ranks of the communicator give a number of ones, and get as many times their number. */
+void rank_check(const struct rank *rank, nccl_comm comm);
 /* Does many sums of another communicator, on a stream of their own: work that could end meanwhile has
  * ended. */
 void rank_pass_time(const struct rank *rank, nccl_comm comm);

@@ -2,11 +2,10 @@
 /* The arithmetic of the fake NCCL. See reduce.h. */
 #include "reduce.h"
 
-#include <math.h>
-#include <stdint.h>
 #include <string.h>
 
 #include "proto/nccl.h"
+#include "tests/unit/halves.h"
 
 /* X(number, name, type of an element) */
 #define TYPES(X)                                                                                             \
@@ -26,59 +25,6 @@ size_t reduce_size(int type) {
                 TYPES(SIZE)
         default: return 0;
         }
-}
-
-/* ---- floats of 16 bits ---- */
-
-static float bits_to_float(uint32_t bits) {
-        float value;
-
-        memcpy(&value, &bits, sizeof(value));
-        return value;
-}
-
-static uint32_t float_to_bits(float value) {
-        uint32_t bits;
-
-        memcpy(&bits, &value, sizeof(bits));
-        return bits;
-}
-
-static float bfloat_to_float(uint16_t value) {
-        return bits_to_float((uint32_t)value << 16);
-}
-
-static uint16_t float_to_bfloat(float value) {
-        uint32_t bits = float_to_bits(value);
-
-        if (isnan(value))
-                return 0x7fff;
-        return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float half_to_float(uint16_t value) {
-        uint32_t sign = (uint32_t)(value & 0x8000) << 16, exponent = value >> 10 & 0x1f,
-                 fraction = value & 0x3ff;
-
-        if (exponent == 0)
-                return (sign != 0 ? -1.0F : 1.0F) * ldexpf((float)fraction, -24);
-        if (exponent == 0x1f)
-                return bits_to_float(sign | 0x7f800000 | fraction << 13);
-        return bits_to_float(sign | (exponent + 112) << 23 | fraction << 13);
-}
-
-static uint16_t float_to_half(float value) {
-        uint16_t sign = (uint16_t)(float_to_bits(value) >> 16 & 0x8000);
-        float size = fabsf(value);
-
-        if (isnan(value))
-                return 0x7fff;
-        if (size >= 65520.0F)
-                return sign | 0x7c00;
-        if (size < 0x1p-14F) /* there the steps are all the same; nearbyintf() rounds ties to even */
-                return (uint16_t)(sign | (uint16_t)nearbyintf(ldexpf(size, 24)));
-        uint32_t bits = float_to_bits(size) - (112U << 23);
-        return (uint16_t)(sign | (uint16_t)((bits + 0xfff + (bits >> 13 & 1)) >> 13));
 }
 
 /* ---- operations ---- */
@@ -102,12 +48,17 @@ COMBINE(uint64, uint64_t, uint64_t, GREATER, LESS)
 COMBINE(float32, float, float, fmaxf, fminf)
 COMBINE(float64, double, double, fmax, fmin)
 
+static uint16_t combine_half(const struct half *half, uint16_t a, uint16_t b, int operation) {
+        return half_bits(half,
+                         combine_float32((float)half_value(half, a), (float)half_value(half, b), operation));
+}
+
 static uint16_t combine_float16(uint16_t a, uint16_t b, int operation) {
-        return float_to_half(combine_float32(half_to_float(a), half_to_float(b), operation));
+        return combine_half(&halves[0], a, b, operation);
 }
 
 static uint16_t combine_bfloat16(uint16_t a, uint16_t b, int operation) {
-        return float_to_bfloat(combine_float32(bfloat_to_float(a), bfloat_to_float(b), operation));
+        return combine_half(&halves[1], a, b, operation);
 }
 
 /* One loop for each operation, which is a constant in it: it becomes vector instructions. */

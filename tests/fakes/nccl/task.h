@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Calls of the fake NCCL that take their time. Between ncclGroupStart() and ncclGroupEnd() they are only
- * noted, and run at the end: those that make communicators side by side, the others in order.
- */
+/* Calls of the fake NCCL that take their time: each in a thread of its own, except for those that end a
+ * communicator. */
 #pragma once
 
 #include "comm.h"
 #include "tests/fakes/gpu/gpu.h"
 
 struct task {
-        struct task *next;
         nccl_result (*run)(struct task *task);
         struct ncclComm *comm, *parent; /* either may be NULL */
         struct ncclComm **ret;          /* makes `comm`, which is known there when all is done */
@@ -17,7 +14,6 @@ struct task {
         bool ends;                      /* `comm`; it blocks */
         bool silent;                    /* in progress is no result of the call */
         cuda_context context;           /* of the thread that asks */
-        nccl_result result;
         union {
                 struct {
                         struct gpu_collective what;
@@ -41,9 +37,5 @@ struct task {
         };
 };
 
-/* Runs a copy of it, now or at the end of the group. */
+/* Runs a copy of it. */
 nccl_result task_submit(const struct task *task);
-void task_group_start(void);
-nccl_result task_group_end(void);
-/* A call was wrong: so is the group that it is in. Returns `result`. */
-nccl_result task_note(nccl_result result);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tests/fakes/gpu/gpu.h"
 
@@ -22,17 +21,11 @@ nccl_result trouble_begin(const char *call) {
 
 bool trouble_sticks(const char *what) {
         const char *stuck = getenv("FAKE_NCCL_STUCK");
-
         bool sticks = stuck != NULL && strstr(stuck, what) != NULL;
 
         if (sticks)
                 machine_hold("stuck", true);
         return sticks;
-}
-
-void trouble_stick(void) {
-        for (;;)
-                pause();
 }
 
 static void trouble_note(const char *format, va_list arguments) {

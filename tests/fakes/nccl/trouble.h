@@ -10,8 +10,6 @@
 nccl_result trouble_begin(const char *call);
 /* FAKE_NCCL_STUCK names it. */
 bool trouble_sticks(const char *what);
-/* Does not return. */
-void trouble_stick(void) __attribute__((noreturn));
 /* Notes the text for ncclGetLastError(); returns `result`. */
 nccl_result trouble(nccl_result result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Likewise, and logs it: the program has broken a rule. */
