@@ -20,8 +20,7 @@ ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 PYTHON=${PYTHON:-python3}
 TORCHFT=${GRADSYNC_BENCH_BUILD:-$ROOT/build-bench}/torchft
 
-. "$ROOT/tests/bench/arguments.sh"
-
+peers=false
 . "$ROOT/tests/bench/build.sh"
 export PYTHONDONTWRITEBYTECODE=1
 

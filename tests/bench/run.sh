@@ -12,7 +12,7 @@
 set -eu
 
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
-. "$ROOT/tests/bench/arguments.sh"
-. "$ROOT/tests/bench/programs.sh"
+peers=true
+. "$ROOT/tests/bench/build.sh"
 
 PYTHONDONTWRITEBYTECODE=1 /usr/bin/env python3 "$ROOT/tests/bench/bench.py" --build "$BUILD" "$@"

@@ -15,8 +15,8 @@
 set -eu
 
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
-. "$ROOT/tests/bench/arguments.sh"
-. "$ROOT/tests/bench/programs.sh"
+peers=true
+. "$ROOT/tests/bench/build.sh"
 
 export PYTHONDONTWRITEBYTECODE=1
 exec /usr/bin/env python3 "$ROOT/tests/bench/strangers_bench.py" --build "$BUILD" "$@"

@@ -15,6 +15,7 @@
 set -eu
 
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
+peers=false
 . "$ROOT/tests/bench/build.sh"
 
 export PYTHONDONTWRITEBYTECODE=1

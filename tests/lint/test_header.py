@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The installed header stands alone in C and C++, and the library exports exactly what it declares."""
-import os
-import pathlib
 import re
 import subprocess
 
 import pytest
 
-TREE = pathlib.Path(__file__).resolve().parents[2]
-HEADER = TREE / "include/gradsync/gradsync.h"
-BUILD = pathlib.Path(os.environ["GRADSYNC_BUILD"])
+from tree import BUILD, HEADER, TREE, code_of_header
+
 FLAGS = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-Wundef", "-I", str(TREE / "include")]
 C = ["-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Wc++-compat", "-x", "c"]
 CXX = ["-x", "c++"]
@@ -58,9 +55,7 @@ def test_no_compiler_complains(compiler, flags, text):
 
 def declared():
     """Functions that the header declares."""
-    text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.S)
-    text = re.sub(r"^\s*#.*?(?<!\\)$", "", text, flags=re.M)
-    text = re.sub(r"\btypedef\b[^;]*;", "", text)
+    text = re.sub(r"\btypedef\b[^;]*;", "", code_of_header())
     return set(re.findall(r"\b(gradsync_\w+)\s*\(", text))
 
 

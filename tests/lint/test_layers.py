@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layer check on this tree, and on trees with one bad edge each, which it must find."""
-import pathlib
-
 import pytest
 
 import calls
 import layers
-
-TREE = pathlib.Path(__file__).resolve().parents[2]
+from tree import TREE, write
 
 GOOD = {
     "proto/frame.h": "",
@@ -46,11 +43,7 @@ GOOD = {
 
 
 def tree_of(tmp_path, changes):
-    for name, text in {**GOOD, **changes}.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return tmp_path
+    return write(tmp_path, {**GOOD, **changes})
 
 
 def test_this_tree_keeps_its_layers():

@@ -2,8 +2,6 @@
 """Habits of the tree that a machine can check: licence lines, opening words, lengths, nothing left undone."""
 import re
 
-import pytest
-
 from tree import TREE, tracked
 
 LONGEST_FILE, LONGEST_FUNCTION = 1000, 100
@@ -59,10 +57,9 @@ def test_nothing_left_undone():
     assert [str(path.relative_to(TREE)) for path in FILES if words.search(path.read_text())] == []
 
 
-@pytest.mark.parametrize("limit", [LONGEST_FILE])
-def test_files_are_short(limit):
+def test_files_are_short():
     assert {str(path.relative_to(TREE)): count for path in FILES
-            if (count := path.read_text().count("\n")) > limit} == {}
+            if (count := path.read_text().count("\n")) > LONGEST_FILE} == {}
 
 
 def test_functions_are_short():

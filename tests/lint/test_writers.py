@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each state of the daemon's objects has one writer."""
-import pathlib
-
 import pytest
 
 import writers
-
-TREE = pathlib.Path(__file__).resolve().parents[2]
+from tree import TREE, write
 
 HEADER = """
 enum plan_state { PLAN_IDLE, PLAN_OPEN };
@@ -19,11 +16,8 @@ struct node { enum phase phase; };
 
 def read(tmp_path, *bodies, header=HEADER):
     """The check's answer about functions that are `void NAME(struct plan *plan)`, given as name and body."""
-    (tmp_path / "daemon/job").mkdir(parents=True)
-    (tmp_path / "daemon/job/plan.h").write_text(header)
-    (tmp_path / "daemon/job/plan.c").write_text("".join(
-        f"static void {name}(struct plan *plan) {{\n{body}\n}}\n" for name, body in bodies))
-    return writers.read(tmp_path)
+    text = "".join(f"static void {name}(struct plan *plan) {{\n{body}\n}}\n" for name, body in bodies)
+    return writers.read(write(tmp_path, {"daemon/job/plan.h": header, "daemon/job/plan.c": text}))
 
 
 def test_states_have_one_writer():

@@ -34,6 +34,22 @@ def outcome(model, *optimisers, **more):
     return result | more
 
 
+def pictures(side, step):
+    """The same with images."""
+    made = torch.Generator().manual_seed(1000 * step + side.rank)
+    return torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
+
+
+def each_step(side, optimiser, steps=STEPS, begin=0, make=batch, **options):
+    """(step, x, y) of so many steps. The gradients are cleared before each, and the optimiser steps after
+    it."""
+    for step in range(begin, begin + steps):
+        x, y = make(side, step)
+        optimiser.zero_grad(**options)
+        yield step, x, y
+        optimiser.step()
+
+
 def train(side, model, optimiser, steps=STEPS, set_to_none=True, clip=None, forward=None, rows=8):
     losses = []
     for step in range(steps):
@@ -53,25 +69,27 @@ def sgd(model, lr=0.1, **options):
     return torch.optim.SGD(model.parameters(), lr=lr, **options)
 
 
-def trained(side, model, lr=0.1, **options):
-    """The outcome of a training by plain SGD."""
-    optimiser = sgd(model, lr)
-    train(side, model, optimiser, **options)
-    return outcome(model, optimiser)
+def wrapped(side, module, **options):
+    """A wrapped model, and an optimiser for it."""
+    model = side.wrap(module, **options)
+    return model, sgd(model)
+
+
+def trained(side, model, optimiser=None, **options):
+    """The outcome of a training, by plain SGD if no optimiser is given."""
+    optimiser = optimiser or sgd(model)
+    losses = train(side, model, optimiser, **options)
+    return outcome(model, optimiser, losses=losses)
 
 
 def mlp(side):
     model = side.wrap(models.mlp())
-    optimiser = sgd(model, momentum=0.9)
-    losses = train(side, model, optimiser)
-    return outcome(model, optimiser, losses=losses)
+    return trained(side, model, sgd(model, momentum=0.9))
 
 
 def small_buckets(side):
     model = side.wrap(models.mlp(), bucket_cap_mb=0.004)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    losses = train(side, model, optimiser)
-    return outcome(model, optimiser, losses=losses)
+    return trained(side, model, torch.optim.Adam(model.parameters(), lr=0.01))
 
 
 def list_of_caps(side):
@@ -95,16 +113,18 @@ def without_zeroing(side):
     return trained(side, side.wrap(models.mlp(), gradient_as_bucket_view=True), set_to_none=False)
 
 
+def train_images(side, model, optimiser, step):
+    for _, x, y in each_step(side, optimiser, 1, step, pictures):
+        functional.cross_entropy(model(x), y).backward()
+
+
 def images(side, model, steps=STEPS, evaluate=False):
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.01, foreach=True)
     seen = []
     for step in range(steps):
-        made = torch.Generator().manual_seed(1000 * step + side.rank)
-        x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
-        optimiser.zero_grad()
-        functional.cross_entropy(model(x), y).backward()
-        optimiser.step()
+        train_images(side, model, optimiser, step)
         if evaluate and step % 10 == 9:
+            x, _ = pictures(side, step)
             model.eval()
             with torch.no_grad():
                 seen += [model(x), model(x)]
@@ -141,12 +161,9 @@ def branches(side, choose, set_to_none=True, **options):
     model = side.wrap(models.Branches(), find_unused_parameters=True, **options)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
     unset = []
-    for step in range(STEPS):
-        x, y = batch(side, step)
-        optimiser.zero_grad(set_to_none=set_to_none)
+    for step, x, y in each_step(side, optimiser, set_to_none=set_to_none):
         functional.cross_entropy(model(x, choose(step)), y).backward()
         unset.append([param.grad is None for param in model.parameters()])
-        optimiser.step()
     return outcome(model, optimiser, unset=unset)
 
 
@@ -178,27 +195,25 @@ def unused_output(side):
 
     model = side.wrap(Two(), find_unused_parameters=True)
     optimiser = sgd(model, momentum=0.9)
-    for step in range(STEPS):
-        x, y = batch(side, step)
-        optimiser.zero_grad()
+    for step, x, y in each_step(side, optimiser):
         out = model(x)
         functional.cross_entropy(out["one"] if step % 2 else out["rest"][0], y).backward()
-        optimiser.step()
     return outcome(model, optimiser)
 
 
 def mixed_types(side):
-    return trained(side, side.wrap(models.Mixed()), lr=0.05)
+    model = side.wrap(models.Mixed())
+    return trained(side, model, sgd(model, lr=0.05))
 
 
 def complex_numbers(side):
-    return trained(side, side.wrap(models.Complex()), lr=0.05)
+    model = side.wrap(models.Complex())
+    return trained(side, model, sgd(model, lr=0.05))
 
 
 def accumulation(side):
     """Three passes within no_sync(), the fourth after it."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, models.mlp())
     local = []
     for step in range(STEPS):
         x, y = batch(side, step)
@@ -227,8 +242,7 @@ def accumulation_of_averages(side):
 
 def accumulation_with_unused(side):
     """A branch that was used only within no_sync() counts as used."""
-    model = side.wrap(models.Branches(), find_unused_parameters=True)
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, models.Branches(), find_unused_parameters=True)
     unset = []
     for step in range(STEPS):
         x, y = batch(side, step)
@@ -242,17 +256,12 @@ def accumulation_with_unused(side):
 
 
 def uneven(side, more=7, **options):
-    model = side.wrap(models.Cnn())
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, models.Cnn())
     steps = 10 + more * ((side.rank + 1) % side.world)
     with model.join(**options):
-        for step in range(steps):
-            made = torch.Generator().manual_seed(1000 * step + side.rank)
-            x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
-            optimiser.zero_grad()
+        for step, x, y in each_step(side, optimiser, steps, make=pictures):
             with model.no_sync() if step % 3 == 0 else contextlib.nullcontext():
                 functional.cross_entropy(model(x), y).backward()
-            optimiser.step()
     result = outcome(model)
     del result["gradients"]  # those of a rank that has finished may differ
     return result
@@ -302,10 +311,7 @@ def static_graph(side):
 
 
 def clipping(side):
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
-    losses = train(side, model, optimiser, clip=0.05)
-    return outcome(model, optimiser, losses=losses)
+    return trained(side, side.wrap(models.mlp()), clip=0.05)
 
 
 def scaler(side):
@@ -349,13 +355,10 @@ def gan(side):
 
 def two_forwards(side):
     """Two forward passes, the backward pass of their sum."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
-    for step in range(STEPS):
-        (x, y), (more, target) = batch(side, step), batch(side, step + 5000)
-        optimiser.zero_grad()
+    model, optimiser = wrapped(side, models.mlp())
+    for step, x, y in each_step(side, optimiser):
+        more, target = batch(side, step + 5000)
         (functional.cross_entropy(model(x), y) + functional.cross_entropy(model(more), target)).backward()
-        optimiser.step()
     return outcome(model, optimiser)
 
 
@@ -369,15 +372,11 @@ def two_backwards(side):
         def forward(self, x):
             return self.one(x), self.other(x)
 
-    model = side.wrap(Two())
-    optimiser = sgd(model)
-    for step in range(STEPS):
-        x, y = batch(side, step)
-        optimiser.zero_grad()
+    model, optimiser = wrapped(side, Two())
+    for _, x, y in each_step(side, optimiser):
         one, other = model(x)
         functional.cross_entropy(one, y).backward()
         functional.cross_entropy(other, y).backward()
-        optimiser.step()
     return outcome(model, optimiser)
 
 
@@ -447,9 +446,7 @@ def optimiser_in_backward_later(side):
 def compiled(side, **options):
     torch._dynamo.reset()
     model = torch.compile(side.wrap(models.mlp(), **options), backend="aot_eager")
-    optimiser = sgd(model)
-    losses = train(side, model, optimiser)
-    return outcome(model, optimiser, losses=losses)
+    return trained(side, model)
 
 
 def compiled_static(side):
@@ -458,8 +455,7 @@ def compiled_static(side):
 
 def grad_replaced(side):
     """The script puts another tensor in the place of a gradient."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, models.mlp())
     for step in range(STEPS):
         x, y = batch(side, step)
         functional.cross_entropy(model(x), y).backward()
@@ -473,8 +469,7 @@ def grad_replaced(side):
 
 def evaluation_on_one(side):
     """Before and between steps, on one rank alone."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, models.mlp())
     x, y = batch(side, 1)
     seen = [model.eval()(x).detach() for _ in range(3)] if side.rank == 0 else []
     for step in range(4):
@@ -491,8 +486,7 @@ def ignored_outputs(side):
     results = {}
     for name, inner, options in (("mlp", models.mlp(), {}),
                                  ("branches", models.Branches(), {"find_unused_parameters": True})):
-        model = side.wrap(inner, **options)
-        optimiser = sgd(model)
+        model, optimiser = wrapped(side, inner, **options)
         for step in range(FEW):
             x, y = batch(side, step)
             out = model(x, [step % 4]) if options else model(x)
@@ -522,8 +516,7 @@ def nested_outputs(side):
             {"static_graph": True}, {"find_unused_parameters": True})):
         if kind in ("dataclass", "part") and "static_graph" in options:
             continue  # DDP does not average them
-        model = side.wrap(models.Nested(), **options)
-        optimiser = sgd(model)
+        model, optimiser = wrapped(side, models.Nested(), **options)
         train(side, model, optimiser, steps=4,
               forward=lambda model, x, _, kind=kind: sum(leaves(model(x, kind))))
         results[kind + next(iter(options))] = outcome(model, optimiser)
@@ -534,16 +527,13 @@ def outputs_without_graph(side):
     """Outputs without a graph, one of which is an input of the next step."""
     results = {}
     for found, static in itertools.product((False, True), repeat=2):
-        model = side.wrap(models.Ungraphed(), find_unused_parameters=found, static_graph=static)
-        optimiser = sgd(model)
+        model, optimiser = wrapped(side, models.Ungraphed(), find_unused_parameters=found,
+                                   static_graph=static)
         state, graphs = None, []
-        for step in range(4):
-            x, y = batch(side, step)
-            optimiser.zero_grad()
+        for _, x, y in each_step(side, optimiser, 4):
             bare, out, state = model(x, state=state)
             graphs.append((bare.requires_grad, state["state"].grad_fn is None))
             functional.cross_entropy(bare + out, y).backward()
-            optimiser.step()
         results[f"{found} {static}"] = outcome(model, optimiser, graphs=graphs)
     return results
 
@@ -562,8 +552,7 @@ def kinds_of_inputs(side):
             return self.head(sum(leaf for each in things for leaf in leaves(each)))
 
     pair = collections.namedtuple("pair", "a b")
-    model = side.wrap(Kinds())
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, Kinds())
     x, y = batch(side, 0)
     for inputs, named in (([x], {}), ([[x, x]], {}), ([(x, x)], {}), ([pair(x, x)], {}),
                           ([{"a": x}], {"more": [x]}), ([models.Answer(x, {"b": x})], {})):
@@ -594,8 +583,7 @@ def unused_shared(side):
 
 def undefined_gradients(side):
     """A backward pass that carries nothing."""
-    model = side.wrap(models.mlp(), find_unused_parameters=True)
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, models.mlp(), find_unused_parameters=True)
     x, _ = batch(side, 0)
     torch._C._functions.UndefinedGrad()(model(x).sum()).backward()
     unset = [param.grad is None for param in model.parameters()]
@@ -608,8 +596,7 @@ def uneven_from_nothing(side):
     results = {}
     for name, inner, options in (("mlp", models.mlp(), {}),
                                  ("branches", models.Branches(), {"find_unused_parameters": True})):
-        model = side.wrap(inner, **options)
-        optimiser = sgd(model)
+        model, optimiser = wrapped(side, inner, **options)
         for mine in (0 if side.rank == 0 else 6, 4 if side.rank == 0 else 1):
             with model.join():
                 train(side, model, optimiser, steps=mine, forward=lambda model, x, step, options=options: (
@@ -619,8 +606,7 @@ def uneven_from_nothing(side):
 
 
 def join_disabled(side):
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, models.mlp())
     with model.join(enable=False):
         train(side, model, optimiser, steps=6)
     return outcome(model, optimiser)
@@ -641,17 +627,13 @@ def join_that_raises(side):
 def buffers_replaced(side):
     """Rank 0 puts another tensor in the place of a buffer; the others get its values."""
     torch.manual_seed(side.rank)
-    model = side.wrap(models.Buffered())
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, models.Buffered())
     seen = []
-    for step in range(4):
+    for _, x, y in each_step(side, optimiser, 4):
         if side.rank == 0:
             model.module.shift = model.module.shift + 1
-        x, y = batch(side, step)
-        optimiser.zero_grad()
         functional.cross_entropy(model(x), y).backward()
         seen.append(model.module.shift.clone())
-        optimiser.step()
     return outcome(model, optimiser, seen=seen)
 
 
@@ -659,8 +641,7 @@ def buffers_at_first_only(side):
     """forward_sync_buffers=False: equal when the model is wrapped, each rank's own after that, also when it
     has joined."""
     torch.manual_seed(side.rank)
-    model = side.wrap(models.Buffered(), forward_sync_buffers=False)
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, models.Buffered(), forward_sync_buffers=False)
     seen = [model.module.shift.clone()]
     model.module.shift += side.rank
     train(side, model, optimiser, steps=3)
@@ -671,13 +652,10 @@ def buffers_at_first_only(side):
 
 
 def static_two_forwards(side):
-    model = side.wrap(models.mlp(), static_graph=True)
-    optimiser = sgd(model)
-    for step in range(FEW):
-        (x, y), (more, target) = batch(side, step), batch(side, step + 5000)
-        optimiser.zero_grad()
+    model, optimiser = wrapped(side, models.mlp(), static_graph=True)
+    for step, x, y in each_step(side, optimiser, FEW):
+        more, target = batch(side, step + 5000)
         (functional.cross_entropy(model(x), y) + functional.cross_entropy(model(more), target)).backward()
-        optimiser.step()
     return outcome(model, optimiser)
 
 
@@ -706,8 +684,7 @@ def checkpoint_around(side):
     for reentrant, static in itertools.product((False, True), repeat=2):
         inner = models.mlp((16, 16, 16, 10))
         inner[2].weight = inner[0].weight
-        model = side.wrap(inner, static_graph=static)
-        optimiser = sgd(model)
+        model, optimiser = wrapped(side, inner, static_graph=static)
         train(side, model, optimiser, steps=6, forward=lambda model, x, _, reentrant=reentrant: checkpoint(
             model, x.requires_grad_(), use_reentrant=reentrant))
         results[f"{reentrant} {static}"] = outcome(model, optimiser)
@@ -733,13 +710,9 @@ def hook_of_the_wrapper(side):
 def graph_of_gradients(side):
     """backward(create_graph=True): the averages. PyTorch's DDP can do this for one parameter only, so there
     it is a backward pass as usual."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
-    for step in range(6):
-        x, y = batch(side, step)
-        optimiser.zero_grad()
+    model, optimiser = wrapped(side, models.mlp())
+    for _, x, y in each_step(side, optimiser, 6):
         functional.cross_entropy(model(x), y).backward(create_graph=side.name != "ddp")
-        optimiser.step()
     return outcome(model, optimiser)
 
 
@@ -758,11 +731,8 @@ def saved_and_loaded(side):
     """In the middle of a training, into another wrapped model and into one that is not wrapped."""
     def steps(model, begin):
         optimiser = sgd(model)
-        for step in range(begin, begin + 3):
-            x, y = batch(side, step)
-            optimiser.zero_grad()
+        for _, x, y in each_step(side, optimiser, 3, begin):
             functional.cross_entropy(model(x), y).backward()
-            optimiser.step()
 
     model, other, bare = side.wrap(models.mlp()), side.wrap(models.mlp()), models.mlp()
     steps(model, 0)

@@ -19,7 +19,7 @@ from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
 import worker
-from cases import batch, outcome
+from cases import batch, each_step, outcome
 from gradsync.torch.direct import Home
 
 STEPS = 6
@@ -53,15 +53,12 @@ def train(side, model, steps=STEPS, loss_of=None, params=None, **more):
     """`loss_of`: of the model and its input and targets."""
     optimiser = torch.optim.SGD(model.parameters() if params is None else params, lr=0.1, momentum=0.9)
     before, losses = len(given), []
-    for step in range(steps):
-        x, y = batch(side, step)
-        optimiser.zero_grad()
+    for _, x, y in each_step(side, optimiser, steps):
         loss = functional.cross_entropy(model(x), y) if loss_of is None else loss_of(model, x, y)
         loss.backward()
         losses.append(loss.detach())
         if side.name == "gradsync":
             check_plain(model.module)
-        optimiser.step()
     made = len(given) - before if side.name == "gradsync" else None
     return outcome(model, optimiser, losses=losses, **more), made
 

@@ -17,25 +17,21 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 from torch.optim import swa_utils
 
+import cases
 import models
 import worker
-from cases import batch, outcome, train
+from cases import batch, outcome, pictures, sgd, train, train_images, trained, wrapped
 
 STEPS = 12
 
 
-def sgd(model, lr=0.1, **options):
-    return torch.optim.SGD(model.parameters(), lr=lr, **options)
-
-
-def wrapped_mlp(side):
-    model = side.wrap(models.mlp())
-    return model, sgd(model)
+def each_step(side, optimiser):
+    return cases.each_step(side, optimiser, STEPS)
 
 
 def grad_data_assigned(side):
     """`.grad.data` is given another memory, after backward() and after zero_grad()."""
-    model, optimiser = wrapped_mlp(side)
+    model, optimiser = wrapped(side, models.mlp())
     for step in range(STEPS):
         optimiser.zero_grad(set_to_none=step % 3 == 0)
         if step % 3 == 2:
@@ -52,15 +48,13 @@ def grad_data_assigned(side):
 def grad_data_assigned_in_hook(side):
     inner = models.mlp()
     model = side.wrap(inner)
-    optimiser = sgd(model)
 
     def clip(param):
         param.grad.data = param.grad.data.clamp(-0.01, 0.01)
 
     for param in inner.parameters():
         param.register_post_accumulate_grad_hook(clip)
-    train(side, model, optimiser, STEPS, set_to_none=False)
-    return outcome(model, optimiser)
+    return trained(side, model, steps=STEPS, set_to_none=False)
 
 
 def many_dimensions(side):
@@ -74,69 +68,49 @@ def many_dimensions(side):
         def forward(self, x):
             return self.inner(x * self.scale.view(16))
 
-    model = side.wrap(Many())
-    optimiser = sgd(model)
-    train(side, model, optimiser, STEPS)
-    return outcome(model, optimiser)
+    return trained(side, side.wrap(Many()), steps=STEPS)
 
 
 def toggled(side):
     """Layers are frozen and unfrozen in turn."""
     inner = models.mlp()
-    model = side.wrap(inner, find_unused_parameters=True)
-    optimiser = sgd(model)
-    for step in range(STEPS):
+    model, optimiser = wrapped(side, inner, find_unused_parameters=True)
+    for step, x, y in each_step(side, optimiser):
         inner[0].requires_grad_(step % 4 < 2)
         inner[2].requires_grad_(step % 3 != 1)
-        optimiser.zero_grad()
-        x, y = batch(side, step)
         functional.cross_entropy(model(x), y).backward()
-        optimiser.step()
     return outcome(model, optimiser)
 
 
 def mixed_no_sync(side):
     """One backward pass of two forward passes, the second of which is in no_sync()."""
-    model, optimiser = wrapped_mlp(side)
-    for step in range(STEPS):
-        optimiser.zero_grad()
-        (x, y), (more, target) = batch(side, step), batch(side, step + 5000)
+    model, optimiser = wrapped(side, models.mlp())
+    for step, x, y in each_step(side, optimiser):
+        more, target = batch(side, step + 5000)
         first = functional.cross_entropy(model(x), y)
         with model.no_sync():
             second = functional.cross_entropy(model(more), target)
         (first + second).backward()
-        optimiser.step()
     return outcome(model, optimiser)
 
 
 def looked_then_no_sync(side):
     """A forward pass without a backward pass, then one of both in no_sync()."""
-    model, optimiser = wrapped_mlp(side)
+    model, optimiser = wrapped(side, models.mlp())
     seen = []
-    for step in range(STEPS):
-        optimiser.zero_grad()
-        (x, y), (more, target) = batch(side, step), batch(side, step + 5000)
+    for step, x, y in each_step(side, optimiser):
+        more, target = batch(side, step + 5000)
         seen.append(model(x).detach())
         with model.no_sync():
             functional.cross_entropy(model(more), target).backward()
         seen += [param.grad.clone() for param in model.parameters()]
         functional.cross_entropy(model(x), y).backward()
-        optimiser.step()
     return outcome(model, optimiser, seen=seen)
-
-
-def train_images(side, model, optimiser, step):
-    made = torch.Generator().manual_seed(1000 * step + side.rank)
-    x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
-    optimiser.zero_grad()
-    functional.cross_entropy(model(x), y).backward()
-    optimiser.step()
 
 
 def join_early(side):
     """Rank 1 has one batch only, and averages are over those that train."""
-    model = side.wrap(models.Cnn())
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, models.Cnn())
     with model.join(divide_by_initial_world_size=False):
         for step in range(1 if side.rank else 14):
             train_images(side, model, optimiser, step)
@@ -147,16 +121,12 @@ def join_early(side):
 
 def evaluated_by_one(side, which=0, mode=torch.no_grad):
     """One rank evaluates the wrapped model while the others go on."""
-    model = side.wrap(models.Cnn())
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, models.Cnn())
     seen = []
     for step in range(STEPS):
-        made = torch.Generator().manual_seed(1000 * step + side.rank)
-        x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
-        optimiser.zero_grad()
-        functional.cross_entropy(model(x), y).backward()
-        optimiser.step()
+        train_images(side, model, optimiser, step)
         if step % 4 == 1 and side.rank == which:
+            x, _ = pictures(side, step)
             model.eval()
             with mode():
                 seen += [model(x).clone() for _ in range(3)]
@@ -234,8 +204,7 @@ class Buffered(nn.Module):
 
 def buffers(side):
     inner = Buffered(side.rank)
-    model = side.wrap(inner)
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, inner)
     seen = []
     for step in range(STEPS):
         if step == 4:
@@ -270,32 +239,24 @@ def lbfgs(side):
 
 def penalty(side):
     """The loss has the norm of a gradient in it, as in a WGAN."""
-    model = side.wrap(models.mlp((16, 32, 1)))
-    optimiser = sgd(model)
-    for step in range(STEPS):
-        x, _ = batch(side, step)
+    model, optimiser = wrapped(side, models.mlp((16, 32, 1)))
+    for _, x, _ in each_step(side, optimiser):
         x.requires_grad_()
-        optimiser.zero_grad()
         out = model(x).sum()
         grad, = torch.autograd.grad(out, x, create_graph=True)
         (out + (grad.norm(dim=1) - 1).square().mean()).backward()
-        optimiser.step()
     return outcome(model, optimiser)
 
 
 def static_penalty(side):
     """The gradient that is a part of the loss comes before the first backward pass of a static graph.
     PyTorch's DDP takes it for that pass."""
-    model = side.wrap(models.mlp(), static_graph=side.name != "ddp")
-    optimiser = sgd(model)
-    for step in range(STEPS):
-        x, y = batch(side, step)
+    model, optimiser = wrapped(side, models.mlp(), static_graph=side.name != "ddp")
+    for _, x, y in each_step(side, optimiser):
         x.requires_grad_()
-        optimiser.zero_grad()
         out = model(x)
         grad, = torch.autograd.grad(out.sum(), x, retain_graph=True)
         (functional.cross_entropy(out, y) * grad.norm()).backward()
-        optimiser.step()
     return outcome(model, optimiser)
 
 
@@ -315,22 +276,19 @@ def wrapped_while_alive(side):
 
 def in_thread(side):
     """Backward passes run in a thread of their own."""
-    model, optimiser = wrapped_mlp(side)
-    for step in range(STEPS):
-        x, y = batch(side, step)
-        optimiser.zero_grad()
+    model, optimiser = wrapped(side, models.mlp())
+    for _, x, y in each_step(side, optimiser):
         loss = functional.cross_entropy(model(x), y)
         thread = threading.Thread(target=loss.backward)
         thread.start()
         thread.join()
-        optimiser.step()
     return outcome(model, optimiser)
 
 
 def vectors(side):
     """A script takes parameters out as one vector, and puts them back: each is a part of the vector
     then."""
-    model, optimiser = wrapped_mlp(side)
+    model, optimiser = wrapped(side, models.mlp())
     for step in range(STEPS):
         train(side, model, optimiser, 1)
         flat = nn.utils.parameters_to_vector(model.parameters())
@@ -340,8 +298,7 @@ def vectors(side):
 
 def averaged(side):
     """A moving average of the wrapper is a copy of it."""
-    model = side.wrap(models.Cnn())
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, models.Cnn())
     means = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.9))
     seen = []
     for step in range(STEPS):
@@ -433,8 +390,7 @@ def compiled_in_place(side):
 
 
 def static_no_sync(side):
-    model = side.wrap(models.Checkpointed(reentrant=True, times=2), static_graph=True)
-    optimiser = sgd(model)
+    model, optimiser = wrapped(side, models.Checkpointed(reentrant=True, times=2), static_graph=True)
     for step in range(STEPS):
         x, y = batch(side, step)
         with model.no_sync() if step % 3 == 1 else contextlib.nullcontext():
@@ -458,17 +414,13 @@ def retried_forward(side):
                 raise MemoryError
             return x
 
-    model = side.wrap(Failing())
-    optimiser = sgd(model)
-    for step in range(STEPS):
-        x, y = batch(side, step)
-        optimiser.zero_grad()
+    model, optimiser = wrapped(side, Failing())
+    for step, x, y in each_step(side, optimiser):
         model.module.fail = step % 3 == 1
         with contextlib.suppress(MemoryError):
             model(x)
         model.module.fail = False
         functional.cross_entropy(model(x), y).backward()
-        optimiser.step()
     return outcome(model, optimiser)
 
 

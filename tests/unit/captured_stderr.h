@@ -5,10 +5,6 @@
 #include "unit.h"
 
 #include <ctype.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 static int real_stderr, captured;
 

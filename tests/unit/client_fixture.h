@@ -7,20 +7,16 @@
 #pragma once
 
 #include "tests.h"
+#include "tree_fixture.h"
 
 #undef fail /* cmocka's macro; the library has a function of that name */
 
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "client/lib/base/clock.h"
 #include "client/lib/member/member.h"
@@ -66,7 +62,6 @@ typedef void (*script_fn)(struct played *played);
 
 /* The daemon: one connection after the other. */
 struct played {
-        char directory[32];
         struct sockaddr_un address;
         int listener, sock;
         uint64_t instance;
@@ -123,17 +118,20 @@ static inline void say(struct played *d, uint16_t type, uint32_t request, const 
 #define ANSWER(d, TYPE, message) say(d, WIRE__MESSAGE_TYPE__##TYPE, (d)->request, &(message).base, -1)
 #define NOTICE(d, TYPE, message) say(d, WIRE__MESSAGE_TYPE__##TYPE, 0, &(message).base, -1)
 
-/* Takes a connection, and answers HELLO. */
-static inline void welcome(struct played *d) {
-        Wire__Welcome welcome = WIRE__WELCOME__INIT;
-
+static inline void take_hello(struct played *d) {
         d->sock = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
         EXPECT(d->sock >= 0);
         TAKE(d, HELLO, Hello);
         if (d->fd >= 0)
                 close(d->fd);
-        welcome.has_instance = true;
-        welcome.instance = ++d->instance;
+}
+
+/* Takes a connection, and answers HELLO. */
+static inline void welcome(struct played *d) {
+        Wire__Welcome welcome = WIRE__WELCOME__INIT;
+
+        take_hello(d);
+        SET(welcome, instance, ++d->instance);
         ANSWER(d, WELCOME, welcome);
 }
 
@@ -147,49 +145,50 @@ static inline void let_join(struct played *d) {
         Wire__Joined joined = WIRE__JOINED__INIT;
 
         TAKE(d, JOIN, Join);
-        joined.has_job = joined.has_generation = joined.has_rank = joined.has_world = joined.has_member =
-                true;
-        joined.job = HANDLE;
-        joined.generation = 1;
-        joined.rank = 1;
-        joined.world = 2;
-        joined.member = 11;
+        SET(joined, job, HANDLE);
+        SET(joined, generation, 1);
+        SET(joined, rank, 1);
+        SET(joined, world, 2);
+        SET(joined, member, 11);
         ANSWER(d, JOINED, joined);
 }
 
-static inline void let_plan(struct played *d) {
-        Wire__PlanAgreed agreed = WIRE__PLAN_AGREED__INIT;
-        Wire__PlanArena arena = WIRE__PLAN_ARENA__INIT;
-        const Wire__PlanBegin *begin;
+static inline void take_plan(struct played *d) {
+        const Wire__PlanBegin *begin = TAKE(d, PLAN_BEGIN, PlanBegin);
 
-        begin = TAKE(d, PLAN_BEGIN, PlanBegin);
         EXPECT(begin->has_control_bytes);
         d->arena_bytes = begin->arena_bytes;
         d->control_bytes = begin->control_bytes;
         TAKE(d, PLAN_PARAMS, PlanParams);
         TAKE(d, PLAN_BUCKETS, PlanBuckets);
+}
+
+static inline void let_plan(struct played *d) {
+        Wire__PlanAgreed agreed = WIRE__PLAN_AGREED__INIT;
+        Wire__PlanArena arena = WIRE__PLAN_ARENA__INIT;
+
+        take_plan(d);
         TAKE(d, PLAN_COMMIT, PlanCommit);
         d->arena = memfd_create("arena", MFD_CLOEXEC);
         EXPECT(d->arena >= 0 && ftruncate(d->arena, (off_t)d->arena_bytes) == 0);
-        arena.has_job = arena.has_plan = arena.has_bytes = true;
-        arena.job = HANDLE;
-        arena.bytes = d->arena_bytes;
+        SET(arena, job, HANDLE);
+        SET(arena, plan, 0);
+        SET(arena, bytes, d->arena_bytes);
         d->control = memfd_new(MEMFD_CONTROL, d->control_bytes);
         say_fds(d, WIRE__MESSAGE_TYPE__PLAN_ARENA, d->request, &arena.base, (int[]){ d->arena, d->control },
                 2);
         TAKE(d, PLAN_MAPPED, PlanMapped);
-        agreed.has_job = true;
-        agreed.job = HANDLE;
+        SET(agreed, job, HANDLE);
         ANSWER(d, PLAN_AGREED, agreed);
 }
 
 static inline Wire__Step step_of(uint32_t generation, uint64_t number) {
         Wire__Step step = WIRE__STEP__INIT;
 
-        step.has_job = step.has_generation = step.has_plan = step.has_step = true;
-        step.job = HANDLE;
-        step.generation = generation;
-        step.step = number;
+        SET(step, job, HANDLE);
+        SET(step, generation, generation);
+        SET(step, plan, 0);
+        SET(step, step, number);
         return step;
 }
 
@@ -200,23 +199,20 @@ static inline void commit(struct played *d, uint32_t generation, uint64_t number
 
         for (uint32_t b = 0; b < buckets; b++) {
                 wire__bucket_result__init(list[b] = &result[b]);
-                result[b].has_bucket = true;
-                result[b].bucket = b;
+                SET(result[b], bucket, b);
         }
         step.n_result = buckets;
         step.result = list;
-        step.has_outcome = true;
-        step.outcome = WIRE__OUTCOME__COMMITTED;
+        SET(step, outcome, WIRE__OUTCOME__COMMITTED);
         NOTICE(d, STEP, step);
 }
 
 static inline void make_void(struct played *d, uint32_t generation, uint64_t number) {
         Wire__Step step = step_of(generation, number);
 
-        step.has_outcome = step.has_rank = step.has_pid = true;
-        step.outcome = WIRE__OUTCOME__VOID;
-        step.rank = 0;
-        step.pid = 99;
+        SET(step, outcome, WIRE__OUTCOME__VOID);
+        SET(step, rank, 0);
+        SET(step, pid, 99);
         step.text = (char *)"gone";
         NOTICE(d, STEP, step);
 }
@@ -224,15 +220,21 @@ static inline void make_void(struct played *d, uint32_t generation, uint64_t num
 static inline void next_generation(struct played *d, uint32_t generation, bool behind) {
         Wire__Newgen newgen = WIRE__NEWGEN__INIT;
 
-        newgen.has_job = newgen.has_generation = newgen.has_rank = newgen.has_world = newgen.has_behind =
-                true;
-        newgen.job = HANDLE;
-        newgen.generation = generation;
-        newgen.rank = 1;
-        newgen.world = 2;
-        newgen.behind = behind;
+        SET(newgen, job, HANDLE);
+        SET(newgen, generation, generation);
+        SET(newgen, rank, 1);
+        SET(newgen, world, 2);
+        SET(newgen, behind, behind);
         newgen.text = (char *)"gone";
         NOTICE(d, NEWGEN, newgen);
+}
+
+static inline void refuse(struct played *d, uint32_t request, uint32_t code, const char *text) {
+        Wire__Refused refused = WIRE__REFUSED__INIT;
+
+        SET(refused, code, code);
+        refused.text = (char *)(uintptr_t)text;
+        say(d, WIRE__MESSAGE_TYPE__REFUSED, request, &refused.base, -1);
 }
 
 static inline void let_begin(struct played *d) {
@@ -262,14 +264,11 @@ static inline void play_with(struct played *d, script_fn script, const struct gr
         syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
         __atomic_store_n(&client_now, (uint64_t)now.tv_sec * NSEC_PER_SEC + (uint64_t)now.tv_nsec,
                          __ATOMIC_SEQ_CST);
-        *d = (struct played){ .directory = "/tmp/gs-played.XXXXXX",
-                              .address = { .sun_family = AF_UNIX },
-                              .sock = -1,
-                              .script = script,
-                              .arena = -1,
-                              .control = -1 };
-        assert_non_null(mkdtemp(d->directory));
-        snprintf(d->address.sun_path, sizeof(d->address.sun_path), "%s/socket", d->directory);
+        *d = (struct played){
+                .address = { .sun_family = AF_UNIX }, .sock = -1, .script = script, .arena = -1, .control = -1
+        };
+        assert_int_equal(tree_make(NULL), 0);
+        strcpy(d->address.sun_path, in_tree("socket"));
         d->in = malloc(FRAME_MAX);
         d->out = malloc(FRAME_MAX);
         assert_int_equal(codec_init(&d->codec), 0);
@@ -285,8 +284,14 @@ static inline void play_with(struct played *d, script_fn script, const struct gr
 }
 
 static inline void play(struct played *d, script_fn script) {
+        play_with(d, script, &(struct gradsync_options)GRADSYNC_OPTIONS_INIT);
+}
+
+/* The process goes on for ten minutes of the tests' clock without a daemon. */
+static inline void play_patient(struct played *d, script_fn script) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
 
+        options.reconnect_timeout_ms = 600000;
         play_with(d, script, &options);
 }
 
@@ -307,9 +312,42 @@ static inline void plan_of(struct played *d, uint32_t n) {
         plan_in_buckets(d, n, 16);
 }
 
+static inline void play_plan(struct played *d, script_fn script, uint32_t n) {
+        play(d, script);
+        plan_of(d, n);
+}
+
+static inline void mark(struct played *d, uint32_t parameter) {
+        assert_int_equal(gradsync_ready(d->plan, parameter), GRADSYNC_OK);
+}
+
+static inline struct gradsync_info finish(struct played *d, int result) {
+        struct gradsync_info info = GRADSYNC_INFO_INIT;
+
+        assert_int_equal(gradsync_finish(d->plan, &info), result);
+        return info;
+}
+
 /* The daemon of a test, and where its thread meets that of the test. */
 static struct played played;
 static pthread_barrier_t gate;
+static pthread_t second; /* a thread beside that of the test */
+
+#define DISPATCH_UNTIL(condition)                                                                            \
+        while (!(condition))                                                                                 \
+        assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK)
+
+static inline void begin_second(void *(*run)(void *), void *data) {
+        assert_int_equal(pthread_create(&second, NULL, run, data), 0);
+}
+
+/* Awaits the end of the second thread, which returns this result of a call. */
+static inline void end_second(int result) {
+        void *returned;
+
+        pthread_join(second, &returned);
+        assert_int_equal((intptr_t)returned, result);
+}
 
 static inline void played_end(struct played *d) {
         __atomic_store_n(&client_closed, true, __ATOMIC_SEQ_CST);
@@ -322,8 +360,7 @@ static inline void played_end(struct played *d) {
                 close(d->arena);
         if (d->control >= 0)
                 close(d->control);
-        unlink(d->address.sun_path);
-        rmdir(d->directory);
+        tree_remove(NULL);
         codec_deinit(&d->codec);
         free(d->in);
         free(d->out);
@@ -343,3 +380,9 @@ static inline int played_over(void **state) {
 
 /* A test that plays one script to its end. */
 #define PLAYED(name) TEST_WITH(name, played_open_gate, played_over)
+
+/* The same of a member with a plan of n parameters. */
+#define PLANNED(name, script, n)                                                                             \
+        static void name(void);                                                                              \
+        TEST_LIST(name, (play_plan(&played, script, n), name()), played_open_gate, played_over)              \
+        static void name(void)

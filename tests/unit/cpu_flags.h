@@ -5,9 +5,6 @@
 
 #include "unit.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static inline bool cpu_has(const char *flag) {
         FILE *file = fopen("/proc/cpuinfo", "re");
         char line[8192];

@@ -17,11 +17,10 @@ struct rig_own {
 #define LANES 4u
 
 #include "captured_stderr.h"
+#include "descriptors.h"
 #include "engine_fixture.h"
 
-#include <dirent.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 
 #define STREAMS 2u /* of a lane: ports that a node listens on, while they are few */
@@ -30,16 +29,6 @@ struct rig_own {
 #define SWIFT 750u
 
 static const char *rig_helper = HELPER;
-
-static int count_fds(void) {
-        DIR *dir = opendir("/proc/self/fd");
-        int n = 0;
-
-        while (readdir(dir) != NULL)
-                n++;
-        closedir(dir);
-        return n;
-}
 
 /* The helpers, in the order of the ranks. */
 static inline unsigned children(pid_t *ret, unsigned most) {

@@ -5,13 +5,7 @@
 
 #include "unit.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "backend/backend.h"
 #include "proto/gradsync.pb-c.h"
@@ -186,16 +180,41 @@ static inline uint64_t random_next(uint64_t *state) {
         return *state;
 }
 
-static inline void host_run(void (*test)(struct backend *backend, struct done *done), unsigned workers) {
+typedef void (*host_test_fn)(struct backend *backend, struct done *done, struct member *member);
+
+/* With a member whose arena has so many bytes; 0: without one. */
+static inline void host_run(host_test_fn test, unsigned workers, uint64_t bytes) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(workers, done);
-        test(backend, done);
+        struct member member = { 0 };
+        if (bytes > 0)
+                member = member_new(backend, bytes);
+        test(backend, done, &member);
+        if (bytes > 0)
+                member_free(backend, &member);
         assert_null(backend->ops->close(backend));
         free(done);
 }
 
-/* For tests.h: a test with an open backend of so many workers. */
-#define HOST_TEST(name, workers)                                                                             \
-        static void name(struct backend *backend, struct done *done);                                        \
-        TEST_LIST(name, host_run(name, workers), NULL, NULL)                                                 \
-        static void name(struct backend *backend, struct done *done)
+/* For tests.h: a test with an open backend of so many workers, between a setup and a teardown. */
+#define HOST_TEST_WITH(name, workers, bytes, setup, teardown)                                                \
+        static void name(struct backend *backend, struct done *done, struct member *member);                 \
+        TEST_LIST(name, host_run(name, workers, bytes), setup, teardown)                                     \
+        static void name(struct backend *backend, struct done *done, struct member *member)
+
+#define HOST_TEST(name, workers) HOST_TEST_WITH(name, workers, 0, NULL, NULL)
+#define MEMBER_TEST(name, workers, bytes) HOST_TEST_WITH(name, workers, bytes, NULL, NULL)
+
+/* Members, and the whole arena of each. */
+static inline void members_new(struct backend *backend, struct member *member, struct backend_range *range,
+                               unsigned n, uint64_t bytes) {
+        for (unsigned i = 0; i < n; i++) {
+                member[i] = member_new(backend, bytes);
+                range[i] = (struct backend_range){ member[i].arena, 0 };
+        }
+}
+
+static inline void members_free(struct backend *backend, struct member *member, unsigned n) {
+        for (unsigned i = 0; i < n; i++)
+                member_free(backend, &member[i]);
+}

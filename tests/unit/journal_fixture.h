@@ -3,13 +3,7 @@
 #pragma once
 
 #include "tests.h"
-
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tree_fixture.h"
 
 #include "job/keep/journal.h"
 
@@ -23,7 +17,7 @@ static const struct {
 static const struct journal_key key = {
         .uid = 1000, .job = "job", .incarnation = 7, .plan = 1, .params = 30, .buckets = BUCKETS
 };
-static char directory[64], path[96], copy[96], said[512];
+static char path[96], copy[96], said[512];
 static struct journal *ours;
 
 static inline struct journal_plan *add(struct journal *journal) {
@@ -105,18 +99,15 @@ static inline struct journal_job *find_job(struct journal *journal) {
 }
 
 static int set_up(void **state) {
-        snprintf(directory, sizeof(directory), "/tmp/gradsync-journal.XXXXXX");
-        assert_non_null(mkdtemp(directory));
-        snprintf(path, sizeof(path), "%s/journal", directory);
-        snprintf(copy, sizeof(copy), "%s/copy", directory);
+        assert_int_equal(tree_make(state), 0);
+        strcpy(path, in_tree("journal"));
+        strcpy(copy, in_tree("copy"));
         return journal_open(path, &ours, said, sizeof(said));
 }
 
 static int tear_down(void **state) {
         ours = journal_close(ours);
-        unlink(path);
-        unlink(copy);
-        return rmdir(directory);
+        return tree_remove(state);
 }
 
 #define TEST(name) TEST_WITH(name, set_up, tear_down)

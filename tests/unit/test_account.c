@@ -3,8 +3,6 @@
  * which. */
 #include "tests.h"
 
-#include <string.h>
-
 #include "base/user.h"
 #include "proto/gradsync.pb-c.h"
 

@@ -5,8 +5,6 @@
 
 #include "tree_fixture.h"
 
-#include <unistd.h>
-
 #include "proto/advice.h"
 
 static uid_t asks;
@@ -21,35 +19,23 @@ static struct advice advice;
 static char text[ADVICE_TEXT];
 
 static void put_program(const char *path) {
-        char full[256];
-
         put(path, "#!/bin/sh\n");
-        snprintf(full, sizeof(full), "%s/%s", root, path);
-        assert_int_equal(chmod(full, 0755), 0);
-}
-
-static const char *in_root(const char *path) {
-        static char full[4][PATH_MAX];
-        static unsigned turn;
-        char *ret = full[turn++ % 4];
-
-        snprintf(ret, PATH_MAX, "%s/%s", root, path);
-        return ret;
+        assert_int_equal(chmod(in_tree(path), 0755), 0);
 }
 
 /* A user, a host without anything, and a PATH with what a test puts there. */
 static int begin(void **state) {
-        int r = set_up(state);
+        int r = tree_make(state);
 
         asks = 1000;
-        setenv("PATH", in_root("path"), 1);
+        setenv("PATH", in_tree("path"), 1);
         setenv("HOME", "/home/alice", 1);
         unsetenv("XDG_RUNTIME_DIR");
         return r;
 }
 
 static void look(const char *beside) {
-        advice_look(&advice, root, beside ? in_root(beside) : NULL);
+        advice_look(&advice, root, beside ? in_tree(beside) : NULL);
 }
 
 static const char *start(const char *device, const char *socket) {
@@ -59,7 +45,7 @@ static const char *start(const char *device, const char *socket) {
 
 #define RUN "gradsyncctl run -n 2 -- CMD, which starts a daemon of its own"
 
-TEST_WITH(a_service_is_started_by_who_may, begin, tear_down) {
+TEST_WITH(a_service_is_started_by_who_may, begin, tree_remove) {
         put("run/systemd/system/x", "");
         put("usr/lib/systemd/system/gradsyncd@.service", "");
         put_program("path/gradsyncctl");
@@ -77,7 +63,7 @@ TEST_WITH(a_service_is_started_by_who_may, begin, tear_down) {
 }
 
 /* A unit is installed, but systemd does not run; or systemd runs, and there is no unit. */
-TEST_WITH(without_a_service_root_starts_the_program, begin, tear_down) {
+TEST_WITH(without_a_service_root_starts_the_program, begin, tree_remove) {
         asks = 0;
         put("lib/systemd/system/gradsyncd@.service", "");
         put_program("path/gradsyncctl");
@@ -85,7 +71,7 @@ TEST_WITH(without_a_service_root_starts_the_program, begin, tear_down) {
         look(NULL);
         assert_string_equal(start("cpu", NULL), "gradsyncd --device cpu | " RUN);
         assert_false(advice.systemd || advice.service);
-        assert_int_equal(unlink(in_root("lib/systemd/system/gradsyncd@.service")), 0);
+        assert_int_equal(unlink(in_tree("lib/systemd/system/gradsyncd@.service")), 0);
         put("run/systemd/system/x", "");
         look(NULL);
         assert_string_equal(start("cpu", NULL), "gradsyncd --device cpu | " RUN);
@@ -95,7 +81,7 @@ TEST_WITH(without_a_service_root_starts_the_program, begin, tear_down) {
                             "install gradsyncd, which is neither in PATH nor in /usr/sbin | " RUN);
 }
 
-TEST_WITH(a_user_needs_a_place_for_the_socket, begin, tear_down) {
+TEST_WITH(a_user_needs_a_place_for_the_socket, begin, tree_remove) {
         put_program("path/gradsyncctl");
         put_program("path/gradsyncd");
         look(NULL);
@@ -109,7 +95,7 @@ TEST_WITH(a_user_needs_a_place_for_the_socket, begin, tear_down) {
         assert_string_equal(start("cpu", "/tmp/s"), "gradsyncd --device cpu --socket /tmp/s");
 }
 
-TEST_WITH(a_user_has_a_manager_of_its_own, begin, tear_down) {
+TEST_WITH(a_user_has_a_manager_of_its_own, begin, tree_remove) {
         setenv("XDG_RUNTIME_DIR", "/run/user/1000", 1);
         put("run/user/1000/systemd/private", "");
         put("home/alice/.config/systemd/user/gradsyncd@.service", "");
@@ -126,7 +112,7 @@ TEST_WITH(a_user_has_a_manager_of_its_own, begin, tear_down) {
 }
 
 /* Named by its path, the socket of the service is still the service's. */
-TEST_WITH(a_named_socket_may_be_of_a_service, begin, tear_down) {
+TEST_WITH(a_named_socket_may_be_of_a_service, begin, tree_remove) {
         char device[ADVICE_DEVICE];
 
         asks = 0;
@@ -146,7 +132,7 @@ TEST_WITH(a_named_socket_may_be_of_a_service, begin, tear_down) {
         assert_string_equal(advice_device_at("socket", "cpu", device), "cpu");
 }
 
-TEST_WITH(a_device_that_cannot_be_is_not_started, begin, tear_down) {
+TEST_WITH(a_device_that_cannot_be_is_not_started, begin, tree_remove) {
         static const char *const good[] = { "cpu", "cpu:a.b-c_0", "cuda:0", "cuda:GPU-8e0f", "none" };
         static const char *const bad[] = { "",
                                            "gpu",
@@ -173,7 +159,7 @@ TEST_WITH(a_device_that_cannot_be_is_not_started, begin, tear_down) {
 
 /* A program is found beside the one that asks, whatever PATH has. Its name is enough if PATH leads to the
  * same one. */
-TEST_WITH(programs_are_those_that_exist, begin, tear_down) {
+TEST_WITH(programs_are_those_that_exist, begin, tree_remove) {
         char real[PATH_MAX], wanted[PATH_MAX + 64];
 
         asks = 0;
@@ -182,11 +168,11 @@ TEST_WITH(programs_are_those_that_exist, begin, tear_down) {
         put("build/client/lib/libgradsync.so.0", "");
         put_program("path/gradsyncd");
         look("build/client/cli");
-        assert_non_null(realpath(in_root("build/daemon/core/gradsyncd"), real));
+        assert_non_null(realpath(in_tree("build/daemon/core/gradsyncd"), real));
         assert_string_equal(advice.daemon, real);
         look("build/client/lib");
         assert_string_equal(advice.daemon, real);
-        assert_non_null(realpath(in_root("build/client/cli/gradsyncctl"), real));
+        assert_non_null(realpath(in_tree("build/client/cli/gradsyncctl"), real));
         assert_string_equal(advice.ctl, real);
         snprintf(wanted, sizeof(wanted), "%s run -n 2 -- CMD, which starts a daemon of its own", real);
         advice_run(&advice, text, sizeof(text));
@@ -195,14 +181,14 @@ TEST_WITH(programs_are_those_that_exist, begin, tear_down) {
         put_program("usr/bin/gradsyncctl");
         put("usr/lib/x86_64-linux-gnu/libgradsync.so.0", "");
         look("usr/lib/x86_64-linux-gnu");
-        assert_non_null(realpath(in_root("usr/sbin/gradsyncd"), real));
+        assert_non_null(realpath(in_tree("usr/sbin/gradsyncd"), real));
         assert_string_equal(advice.daemon, real);
-        setenv("PATH", in_root("usr/bin"), 1);
+        setenv("PATH", in_tree("usr/bin"), 1);
         look("usr/bin");
         assert_string_equal(advice.ctl, "gradsyncctl");
 }
 
-TEST_WITH(files_that_are_missing_are_said_to_be, begin, tear_down) {
+TEST_WITH(files_that_are_missing_are_said_to_be, begin, tree_remove) {
         look(NULL);
         assert_string_equal(advice_config(&advice), "/etc/gradsync/gradsyncd.conf (to be created)");
         assert_false(advice.has_limits);

@@ -5,18 +5,12 @@
 
 #include "core/ceiling.h"
 
-#define TEST(name) TEST_WITH(name, set_up, tear_down)
-
 static uint64_t found(const char *cgroup) {
-        char sys[128], proc[128];
-
         put("cgroup", cgroup);
-        snprintf(sys, sizeof(sys), "%s/sys", root);
-        snprintf(proc, sizeof(proc), "%s/cgroup", root);
-        return ceiling_read(sys, proc);
+        return ceiling_read(in_tree("sys"), in_tree("cgroup"));
 }
 
-TEST(the_least_one_counts) {
+TREE_TEST(the_least_one_counts) {
         put("sys/memory.max", "max\n");
         put("sys/system.slice/memory.max", "2147483648\n");
         put("sys/system.slice/gradsyncd@cpu.service/memory.max", "1610612736\n");
@@ -25,7 +19,7 @@ TEST(the_least_one_counts) {
         assert_int_equal(found("0::/system.slice/gradsyncd@cpu.service\n"), 1024 << 20);
 }
 
-TEST(there_may_be_none) {
+TREE_TEST(there_may_be_none) {
         put("sys/memory.max", "max\n");
         assert_int_equal(found("0::/\n"), 0);
         assert_int_equal(found(""), 0);
@@ -36,7 +30,7 @@ TEST(there_may_be_none) {
 }
 
 /* The limit of this process may be any: 2^60 bytes exceed it, and 0 bytes do not. */
-TEST(it_is_compared) {
+TREE_TEST(it_is_compared) {
         uint64_t limit = ceiling_read("/sys/fs/cgroup", "/proc/self/cgroup");
         char text[512] = "";
 

@@ -7,21 +7,17 @@
 #include "client/cli/doctor/headroom.h"
 
 static struct headroom room(void) {
-        char sysfs[128], cgroup[128];
-
-        snprintf(sysfs, sizeof sysfs, "%s/sys", root);
-        snprintf(cgroup, sizeof cgroup, "%s/cgroup", root);
-        return headroom_cgroup(sysfs, cgroup);
+        return headroom_cgroup(in_tree("sys"), in_tree("cgroup"));
 }
 
-TEST_WITH(no_limit, set_up, tear_down) {
+TREE_TEST(no_limit) {
         put("cgroup", "0::/user.slice\n");
         put("sys/user.slice/memory.max", "max\n");
         put("sys/user.slice/memory.current", "4096\n");
         assert_false(room().limited);
 }
 
-TEST_WITH(version_2_counts_every_ancestor, set_up, tear_down) {
+TREE_TEST(version_2_counts_every_ancestor) {
         put("cgroup", "0::/a/b\n");
         put("sys/a/b/memory.max", "1000000\n");
         put("sys/a/b/memory.current", "100000\n");
@@ -32,7 +28,7 @@ TEST_WITH(version_2_counts_every_ancestor, set_up, tear_down) {
         assert_int_equal(room().left, 100000);
 }
 
-TEST_WITH(cache_that_can_go_is_room, set_up, tear_down) {
+TREE_TEST(cache_that_can_go_is_room) {
         put("cgroup", "0::/a\n");
         put("sys/a/memory.max", "1000000\n");
         put("sys/a/memory.current", "900000\n");
@@ -40,7 +36,7 @@ TEST_WITH(cache_that_can_go_is_room, set_up, tear_down) {
         assert_int_equal(room().left, 600000);
 }
 
-TEST_WITH(version_1, set_up, tear_down) {
+TREE_TEST(version_1) {
         put("cgroup", "12:cpu,cpuacct:/x\n10:memory2:/less\n9:memory:/job\n1:name=systemd:/x\n");
         put("sys/memory2/less/memory.limit_in_bytes", "1000\n"); /* another controller's */
         put("sys/memory2/less/memory.usage_in_bytes", "1000\n");
@@ -52,19 +48,17 @@ TEST_WITH(version_1, set_up, tear_down) {
         assert_int_equal(room().left, 0);
 }
 
-TEST_WITH(nothing_to_read, set_up, tear_down) {
+TREE_TEST(nothing_to_read) {
         assert_false(room().limited);
         put("cgroup", "nonsense\n\n:\n");
         assert_false(room().limited);
 }
 
-TEST_WITH(lines_of_meminfo, set_up, tear_down) {
-        char path[128];
+TREE_TEST(lines_of_meminfo) {
         uint64_t value;
 
         put("meminfo", "MemTotal:       100 kB\nMemAvailable:    50 kB\n");
-        snprintf(path, sizeof path, "%s/meminfo", root);
-        assert_true(headroom_meminfo(path, "MemAvailable", &value));
+        assert_true(headroom_meminfo(in_tree("meminfo"), "MemAvailable", &value));
         assert_int_equal(value, 50 * 1024);
-        assert_false(headroom_meminfo(path, "Mem", &value));
+        assert_false(headroom_meminfo(in_tree("meminfo"), "Mem", &value));
 }

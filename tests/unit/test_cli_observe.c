@@ -3,12 +3,11 @@
 #include "tests.h"
 
 #include "captured_stderr.h"
+#include "tree_fixture.h"
 
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 #include "client/cli/ask/observe.h"
@@ -21,7 +20,7 @@ static const char *const devices[DAEMONS] = { "cpu", "cpu:b" };
 
 /* Daemons that answer a greeting, each at a socket of its own. */
 struct house {
-        char directory[32], socket[DAEMONS][80];
+        char socket[DAEMONS][80];
         int listener[DAEMONS];
         pthread_t thread;
 };
@@ -58,19 +57,16 @@ static void *house_thread(void *data) {
 
 static int set_up(void **state) {
         static struct house house;
-        char path[64];
 
-        house = (struct house){ .directory = "/tmp/gs-observe.XXXXXX" };
-        if (mkdtemp(house.directory) == NULL)
+        if (tree_make(state) < 0)
                 return -1;
-        snprintf(path, sizeof(path), "%s/gradsync", house.directory);
-        mkdir(path, 0700);
         for (unsigned i = 0; i < DAEMONS; i++) {
                 struct sockaddr_un address = { .sun_family = AF_UNIX };
 
-                snprintf(path, sizeof(path), "%s/gradsync/%s", house.directory, devices[i]);
-                mkdir(path, 0700);
-                snprintf(house.socket[i], sizeof(house.socket[i]), "%s/socket", path);
+                snprintf(house.socket[i], sizeof(house.socket[i]), "gradsync/%s/socket", devices[i]);
+                put(house.socket[i], "");
+                strcpy(house.socket[i], in_tree(house.socket[i]));
+                unlink(house.socket[i]);
                 strcpy(address.sun_path, house.socket[i]);
                 house.listener[i] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
                 if (bind(house.listener[i], (struct sockaddr *)&address, sizeof(address)) < 0 ||
@@ -78,28 +74,20 @@ static int set_up(void **state) {
                         return -1;
         }
         clearenv();
-        setenv("XDG_RUNTIME_DIR", house.directory, 1);
-        setenv("TMPDIR", house.directory, 1);
+        setenv("XDG_RUNTIME_DIR", root, 1);
+        setenv("TMPDIR", root, 1);
         *state = &house;
         return pthread_create(&house.thread, NULL, house_thread, &house) == 0 ? capture_stderr() : -1;
 }
 
 static int tear_down(void **state) {
         struct house *house = *state;
-        char path[64];
 
         shutdown(house->listener[0], SHUT_RDWR);
         pthread_join(house->thread, NULL);
-        for (unsigned i = 0; i < DAEMONS; i++) {
+        for (unsigned i = 0; i < DAEMONS; i++)
                 close(house->listener[i]);
-                unlink(house->socket[i]);
-                snprintf(path, sizeof(path), "%s/gradsync/%s", house->directory, devices[i]);
-                rmdir(path);
-        }
-        snprintf(path, sizeof(path), "%s/gradsync", house->directory);
-        rmdir(path);
-        rmdir(house->directory);
-        return release_stderr();
+        return tree_remove(state) | release_stderr();
 }
 
 /* Answers of the daemons at the two paths. */

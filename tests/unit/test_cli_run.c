@@ -3,8 +3,6 @@
 #include "tests.h"
 
 #include <locale.h>
-#include <stdlib.h>
-#include <string.h>
 #include <syslog.h>
 
 #include "client/cli/run/bars.h"

@@ -2,9 +2,6 @@
 /* The processes of gradsyncctl run, where no run shows it by itself: ends that are none, starts that fail. */
 #include "tests.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>

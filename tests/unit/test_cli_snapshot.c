@@ -2,10 +2,7 @@
 /* A daemon's answer to STATUS, put together from its messages and shown as text and JSON. */
 #include "tests.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "client/cli/ask/snapshot.h"
 #include "client/cli/view/document.h"

@@ -2,9 +2,6 @@
 /* Foreign text, numbers, and streams of output, as gradsyncctl shows them. */
 #include "tests.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "client/cli/base/cli.h"
 #include "client/cli/base/escape.h"
 #include "client/cli/base/format.h"
@@ -219,19 +216,16 @@ static void assert_wait(const Wire__StatusWait *wait, const char *expected) {
 TEST_ALONE(a_wait_names_whom_and_what_for) {
         Wire__StatusWait wait = WIRE__STATUS_WAIT__INIT;
 
-        wait.has_rank = wait.has_since_ms = true;
-        wait.rank = 1;
-        wait.since_ms = 3210;
+        SET(wait, rank, 1);
+        SET(wait, since_ms, 3210);
         wait.what = (char *)"join";
         assert_wait(&wait, "waiting 3.2 s for rank 1 to join");
-        wait.has_pid = true;
-        wait.pid = 4242;
+        SET(wait, pid, 4242);
         wait.what = (char *)"plan";
         assert_wait(&wait, "waiting 3.2 s for rank 1 (pid 4242) to agree on a plan");
         wait.process_state = (char *)"stopped";
         wait.what = (char *)"step";
-        wait.has_bucket = true;
-        wait.bucket = 3;
+        SET(wait, bucket, 3);
         assert_wait(&wait, "waiting 3.2 s for rank 1 (pid 4242, stopped): bucket 3");
         wait.parameter = (char *)"layer4.\033conv1";
         assert_wait(
@@ -263,8 +257,7 @@ static struct observation page_of(struct page *page, uint64_t steps, uint64_t bu
         page->job.committed = steps;
         page->job.reduce_class = page->reductions;
         page->job.n_reduce_class = 2;
-        page->member.has_late_us = true;
-        page->member.late_us = late_us;
+        SET(page->member, late_us, late_us);
         page->members[0] = &page->member;
         page->snapshot_job =
                 (struct snapshot_job){ .job = &page->job, .member = page->members, .n_members = 1 };

@@ -7,8 +7,6 @@
 
 #undef fail /* cmocka's macro; the library has a function of that name */
 
-#include <string.h>
-
 #include "client/lib/device/device.h"
 #include "gradsync/gradsync.h"
 

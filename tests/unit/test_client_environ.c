@@ -5,10 +5,6 @@
 #undef fail /* cmocka's macro; the library has a function of that name */
 #define complain(...) (print_error(__VA_ARGS__), _fail(__FILE__, __LINE__))
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "client/lib/base/environ.h"
 #include "client/lib/base/fail.h"
 #include "gradsync.pb-c.h"

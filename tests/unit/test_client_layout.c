@@ -4,9 +4,6 @@
 
 #undef fail /* cmocka's macro; the library has a function of that name */
 
-#include <stdio.h>
-#include <string.h>
-
 #include "client/lib/base/fail.h"
 #include "client/lib/memory/registered.h"
 #include "client/lib/plan/layout.h"

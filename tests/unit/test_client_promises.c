@@ -4,9 +4,8 @@
  * true, and it loses nothing that the daemon has told it.
  */
 #include "client_fixture.h"
+#include "descriptors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 
 #include "client/lib/memory/registered.h"
@@ -31,9 +30,7 @@ static void script_plan_free(struct played *d) {
         ANSWER(d, PLAN_DROPPED, dropped);
 }
 
-PLAYED(test_a_plan_is_there_until_the_daemon_has_let_go) {
-        play(&played, script_plan_free);
-        plan_of(&played, 2);
+PLANNED(test_a_plan_is_there_until_the_daemon_has_let_go, script_plan_free, 2) {
         watched = played.plan->arena.base;
         assert_true(is_mapped());
         assert_int_equal(gradsync_plan_free(played.plan), GRADSYNC_OK);
@@ -49,9 +46,7 @@ static void script_leave(struct played *d) {
         ANSWER(d, LEFT, left);
 }
 
-PLAYED(test_a_job_is_there_until_the_daemon_has_let_go) {
-        play(&played, script_leave);
-        plan_of(&played, 2);
+PLANNED(test_a_job_is_there_until_the_daemon_has_let_go, script_leave, 2) {
         watched = played.plan->arena.base;
         assert_int_equal(gradsync_leave(played.job), GRADSYNC_OK);
         assert_false(is_mapped());
@@ -65,8 +60,7 @@ static void script_register(struct played *d) {
         TAKE(d, REGISTER, Register);
         EXPECT(d->fd >= 0);
         close(d->fd);
-        registered.has_memory = true;
-        registered.memory = 3;
+        SET(registered, memory, 3);
         ANSWER(d, REGISTERED, registered);
         EXPECT(TAKE(d, UNREGISTER, Unregister)->memory == 3);
         EXPECT(is_mapped());
@@ -74,11 +68,9 @@ static void script_register(struct played *d) {
 }
 
 PLAYED(test_registered_memory_is_there_until_the_daemon_has_let_go) {
-        int fd = memfd_create("own", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        int fd = memfd_sealed(ARENA_PAGE);
         struct gradsync_memory *memory;
 
-        assert_int_equal(ftruncate(fd, ARENA_PAGE), 0);
-        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
         play(&played, script_register);
         assert_int_equal(gradsync_register(played.job, fd, 0, ARENA_PAGE, NULL, &memory), GRADSYNC_OK);
         watched = gradsync_memory_address(memory);
@@ -115,7 +107,7 @@ PLAYED(test_what_is_said_is_true) {
         assert_int_equal(gradsync_plan(played.job, &played.plan), GRADSYNC_OK);
         memset(gradsync_gradient(played.plan, 0), 1, LARGE);
         assert_int_equal(gradsync_absent(played.plan, 0), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_OK);
+        finish(&played, GRADSYNC_OK);
 }
 
 static pthread_barrier_t clearing;
@@ -151,45 +143,37 @@ static void script_clears_slowly(struct played *d) {
 /* A parameter that is still being cleared for a void attempt is not counted in the next one: its bucket has
  * another parameter, which is not ready. */
 PLAYED(test_a_void_attempt_clears_nothing_of_the_next_one) {
-        pthread_t thread;
-        void *result;
-
         pthread_barrier_init(&clearing, NULL, 2);
         play(&played, script_clears_slowly);
         plan_in_buckets(&played, 2, 32);
         slow = gradsync_gradient(played.plan, 1);
-        assert_int_equal(pthread_create(&thread, NULL, absent_thread, played.plan), 0);
+        begin_second(absent_thread, played.plan);
         pthread_barrier_wait(&clearing);
         pthread_barrier_wait(&gate);
-        while (gradsync_generation(played.job) < 2)
-                assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_VOID_RETRY);
+        DISPATCH_UNTIL(gradsync_generation(played.job) >= 2);
+        finish(&played, GRADSYNC_VOID_RETRY);
         assert_int_equal(gradsync_absent(played.plan, 1), GRADSYNC_OK);
         pthread_barrier_wait(&clearing);
-        pthread_join(thread, &result);
-        assert_int_equal((intptr_t)result, GRADSYNC_OK);
+        end_second(GRADSYNC_OK);
         assert_int_equal(played.plan->ready.sent, 0);
-        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_OK);
+        mark(&played, 0);
+        finish(&played, GRADSYNC_OK);
         pthread_barrier_destroy(&clearing);
 }
 
 /* ---- stalls ---- */
 
 static unsigned stalls;
-static struct gradsync *stalled;
 
 static void say_stall(struct played *d, const char *text, bool of_rank) {
         Wire__Stall stall = WIRE__STALL__INIT;
 
-        stall.has_job = stall.has_step = true;
-        stall.job = HANDLE;
-        stall.step = 1;
+        SET(stall, job, HANDLE);
+        SET(stall, step, 1);
         stall.text = (char *)(uintptr_t)text;
         if (of_rank) {
-                stall.has_rank = stall.has_pid = true;
-                stall.rank = 1;
-                stall.pid = 99;
+                SET(stall, rank, 1);
+                SET(stall, pid, 99);
                 stall.process_state = (char *)"stopped";
                 stall.parameter = (char *)"a";
                 stall.host = (char *)"left";
@@ -218,8 +202,7 @@ static void on_stall(void *data, struct gradsync_job *job, const struct gradsync
         }
         assert_string_equal(stall->text, "one");
         pthread_barrier_wait(&gate);
-        while (!job->stall.pending)
-                assert_int_equal(gradsync_dispatch(stalled), GRADSYNC_OK);
+        DISPATCH_UNTIL(job->stall.pending);
         assert_string_equal(stall->text, "one");
         assert_true(stall->rank == 1 && stall->pid == 99);
         assert_string_equal(stall->process_state, "stopped");
@@ -233,10 +216,9 @@ PLAYED(test_a_stall_that_comes_during_the_callback) {
 
         options.stall = on_stall;
         play_with(&played, script_stalls, &options);
-        stalled = played.gs;
         plan_of(&played, 1);
-        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_OK);
+        mark(&played, 0);
+        finish(&played, GRADSYNC_OK);
         assert_int_equal(stalls, 2);
 }
 
@@ -249,10 +231,9 @@ static void script_join(struct played *d) {
         EXPECT(join->has_rejoin_grace_ms && join->rejoin_grace_ms == 3000);
         EXPECT(join->token != NULL && strcmp(join->token, "secret") == 0);
         EXPECT(join->spare);
-        joined.has_job = joined.has_generation = joined.has_world = true;
-        joined.job = HANDLE;
-        joined.generation = 4;
-        joined.world = 2;
+        SET(joined, job, HANDLE);
+        SET(joined, generation, 4);
+        SET(joined, world, 2);
         ANSWER(d, JOINED, joined);
 }
 
@@ -311,17 +292,14 @@ static void script_late(struct played *d) {
 
 PLAYED(test_the_time_of_a_join_begins_with_its_daemon) {
         struct gradsync_join_options join = GRADSYNC_JOIN_OPTIONS_INIT;
-        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         struct gradsync_job *job;
 
-        options.reconnect_timeout_ms = 600000;
         join.name = "job";
         join.min_world = 2;
         join.timeout_ms = 1000;
-        play_with(&played, script_late, &options);
+        play_patient(&played, script_late);
         assert_int_equal(gradsync_leave(played.job), GRADSYNC_OK);
-        while (played.gs->link.state == LINK_UP)
-                assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
+        DISPATCH_UNTIL(played.gs->link.state != LINK_UP);
         pthread_barrier_wait(&gate);
         assert_int_equal(gradsync_join(played.gs, &join, &job), GRADSYNC_OK);
 }
@@ -355,20 +333,17 @@ static void script_over(struct played *d) {
         let_begin(d);
         TAKE(d, READY, Ready);
         make_void(d, 1, 1);
-        lost.has_job = lost.has_pid = true;
-        lost.job = HANDLE;
-        lost.pid = 99;
+        SET(lost, job, HANDLE);
+        SET(lost, pid, 99);
         lost.text = (char *)"gone";
         NOTICE(d, LOST, lost);
         next_generation(d, 2, true); /* which no daemon says */
         __atomic_store_n(&all_is_said, true, __ATOMIC_SEQ_CST);
 }
 
-PLAYED(test_a_job_that_is_over_stays_over) {
-        play(&played, script_over);
-        plan_of(&played, 1);
-        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_VOID_RETRY);
+PLANNED(test_a_job_that_is_over_stays_over, script_over, 1) {
+        mark(&played, 0);
+        finish(&played, GRADSYNC_VOID_RETRY);
         while (!__atomic_load_n(&all_is_said, __ATOMIC_SEQ_CST))
                 sched_yield();
         assert_int_equal(gradsync_barrier(played.job), GRADSYNC_MEMBER_LOST);
@@ -388,8 +363,7 @@ static void let_stage(struct played *d) {
         EXPECT(fd >= 0 && ftruncate(fd, 4 * ARENA_PAGE) == 0);
         staging = mmap(NULL, 4 * ARENA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         EXPECT(staging != MAP_FAILED);
-        arena.has_bytes = true;
-        arena.bytes = 4 * ARENA_PAGE;
+        SET(arena, bytes, 4 * ARENA_PAGE);
         say(d, WIRE__MESSAGE_TYPE__STAGING_ARENA, d->request, &arena.base, fd);
         close(fd);
         TAKE(d, STAGING_MAPPED, StagingMapped);
@@ -433,26 +407,25 @@ static void script_synchronised(struct played *d) {
         end_operation(d);
 }
 
-static void sync_state(struct played *d) {
+/* Synchronises one number, which is 1, in step 5; then they are these. */
+static void sync_state(uint64_t step_then, uint64_t weights_then) {
         uint64_t step = 5, weights = 1;
         struct gradsync_state state = { &weights, sizeof(weights) };
 
-        assert_int_equal(gradsync_sync_state(d->job, &state, 1, &step), GRADSYNC_OK);
-        assert_int_equal(step, 5);
+        assert_int_equal(gradsync_sync_state(played.job, &state, 1, &step), GRADSYNC_OK);
+        assert_int_equal(step, step_then);
+        assert_int_equal(weights, weights_then);
+        munmap(staging, 4 * ARENA_PAGE);
 }
 
 /* Members are behind until they have synchronised, and not after it. */
-PLAYED(test_behind_until_synchronised) {
-        play(&played, script_synchronised);
-        plan_of(&played, 1);
-        while (gradsync_generation(played.job) < 2)
-                assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_VOID_BEHIND);
-        sync_state(&played);
-        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_VOID_RETRY);
+PLANNED(test_behind_until_synchronised, script_synchronised, 1) {
+        DISPATCH_UNTIL(gradsync_generation(played.job) >= 2);
+        finish(&played, GRADSYNC_VOID_BEHIND);
+        sync_state(5, 1);
+        mark(&played, 0);
+        finish(&played, GRADSYNC_VOID_RETRY);
         assert_int_equal(gradsync_barrier(played.job), GRADSYNC_OK);
-        munmap(staging, 4 * ARENA_PAGE);
 }
 
 static void script_void_before(struct played *d) {
@@ -464,17 +437,14 @@ static void script_void_before(struct played *d) {
 
 /* A step that was void before anything was marked in it is not reported, if another call has reported the
  * loss. Gradients that accumulate are no marks. */
-PLAYED(test_a_step_that_was_void_before_it_began) {
-        play(&played, script_void_before);
-        plan_of(&played, 1);
-        while (gradsync_generation(played.job) < 2)
-                assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
+PLANNED(test_a_step_that_was_void_before_it_began, script_void_before, 1) {
+        DISPATCH_UNTIL(gradsync_generation(played.job) >= 2);
         assert_int_equal(gradsync_barrier(played.job), GRADSYNC_VOID_RETRY);
         assert_int_equal(gradsync_accumulate(played.plan, true), GRADSYNC_OK);
-        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
+        mark(&played, 0);
         assert_int_equal(gradsync_accumulate(played.plan, false), GRADSYNC_OK);
-        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_OK);
+        mark(&played, 0);
+        finish(&played, GRADSYNC_OK);
 }
 
 static void script_newcomer(struct played *d) {
@@ -495,10 +465,9 @@ static void script_newcomer(struct played *d) {
 /* A member that comes during the synchronisation has a part in it, also if a generation follows at once. */
 PLAYED(test_a_newcomer_during_the_synchronisation) {
         play(&played, script_newcomer);
-        sync_state(&played);
+        sync_state(5, 1);
         assert_int_equal(gradsync_generation(played.job), 3);
         assert_int_equal(played.job->standing.told, 3);
-        munmap(staging, 4 * ARENA_PAGE);
 }
 
 static void script_other_is_newer(struct played *d) {
@@ -518,23 +487,13 @@ static void script_other_is_newer(struct played *d) {
 }
 
 /* If members have finished the same steps, the one whose trainer counts further has the newest state. */
-PLAYED(test_a_trainer_that_counts_further_has_the_newest_state) {
-        uint64_t step = 5, weights = 1;
-        struct gradsync_state part = { &weights, sizeof(weights) };
-
-        play(&played, script_other_is_newer);
-        plan_of(&played, 1);
-        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_OK);
-        assert_int_equal(gradsync_sync_state(played.job, &part, 1, &step), GRADSYNC_OK);
-        assert_int_equal(step, 9);
-        assert_int_equal(weights, 77);
-        munmap(staging, 4 * ARENA_PAGE);
+PLANNED(test_a_trainer_that_counts_further_has_the_newest_state, script_other_is_newer, 1) {
+        mark(&played, 0);
+        finish(&played, GRADSYNC_OK);
+        sync_state(9, 77);
 }
 
 static void script_half_a_state(struct played *d) {
-        Wire__Refused refused = WIRE__REFUSED__INIT;
-
         let_join(d);
         let_stage(d);
         gather(d, 1)->step = 9;
@@ -543,9 +502,7 @@ static void script_half_a_state(struct played *d) {
         end_operation(d);
         take_operation(d, 1, 2);
         next_generation(d, 2, false);
-        refused.has_code = true;
-        refused.code = WIRE__CODE__VOID_RETRY;
-        ANSWER(d, REFUSED, refused);
+        refuse(d, d->request, WIRE__CODE__VOID_RETRY, NULL);
         EXPECT((gather(d, 2)->claims & STANDING_TORN) != 0);
         end_operation(d);
 }
@@ -568,14 +525,11 @@ static void script_refuses_a_plan(struct played *d) {
         Wire__Refused refused = WIRE__REFUSED__INIT;
 
         let_join(d);
-        TAKE(d, PLAN_BEGIN, PlanBegin);
-        TAKE(d, PLAN_PARAMS, PlanParams);
-        TAKE(d, PLAN_BUCKETS, PlanBuckets);
+        take_plan(d);
         TAKE(d, PLAN_COMMIT, PlanCommit);
-        refused.has_code = refused.has_rank = refused.has_pid = true;
-        refused.code = WIRE__CODE__PLAN_MISMATCH;
-        refused.rank = 0;
-        refused.pid = 99;
+        SET(refused, code, WIRE__CODE__PLAN_MISMATCH);
+        SET(refused, rank, 0);
+        SET(refused, pid, 99);
         refused.parameter = (char *)"b";
         refused.text = (char *)"they differ";
         ANSWER(d, REFUSED, refused);
@@ -599,8 +553,8 @@ PLAYED(test_culprits_of_plans_and_steps) {
         assert_int_equal(gradsync_plan(played.job, &played.plan), GRADSYNC_PLAN_MISMATCH);
         assert_culprit(0, 99, "b");
         plan_of(&played, 4);
-        assert_int_equal(gradsync_ready(played.plan, 2), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_STATE);
+        mark(&played, 2);
+        finish(&played, GRADSYNC_STATE);
         assert_culprit(-1, 0, "a"); /* the first of those that are not marked */
         assert_non_null(strstr(gradsync_error(), "3 of 4 parameters"));
 }

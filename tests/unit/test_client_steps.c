@@ -25,14 +25,7 @@ static void wait_for_waiters(struct played *d, uint32_t n) {
 
 static void mark_all(struct played *d) {
         for (uint32_t i = gradsync_plan_params(d->plan); i-- > 0;)
-                assert_int_equal(gradsync_ready(d->plan, i), GRADSYNC_OK);
-}
-
-static struct gradsync_info finish(struct played *d, int result) {
-        struct gradsync_info info = GRADSYNC_INFO_INIT;
-
-        assert_int_equal(gradsync_finish(d->plan, &info), result);
-        return info;
+                mark(d, i);
 }
 
 /* ---- times ---- */
@@ -73,7 +66,7 @@ PLAYED(test_times_of_steps) {
         assert_true(info.exposed_s == 2 && info.elapsed_s == 3);
         assert_int_equal(played.plan->page->exposed_ns, 7 * NSEC_PER_SEC);
         assert_int_equal(played.plan->page->elapsed_ns, 11 * NSEC_PER_SEC);
-        assert_int_equal(gradsync_ready(played.plan, 1), GRADSYNC_OK);
+        mark(&played, 1);
         pass(16);
         while (played.plan->step.outcome == WIRE__OUTCOME__OPEN)
                 assert_int_not_equal(gradsync_wait(played.plan, 1), GRADSYNC_OK);
@@ -108,19 +101,13 @@ static void *wait_thread(void *data) {
 
 /* Time in which two threads wait counts once, and from when the first one begins. A member with
  * two threads may do something else. */
-PLAYED(test_times_of_two_threads) {
+PLANNED(test_times_of_two_threads, script_two, 2) {
         struct gradsync_info info;
-        pthread_t thread;
-        void *result;
-
-        play(&played, script_two);
-        plan_of(&played, 2);
         mark_all(&played);
-        assert_int_equal(pthread_create(&thread, NULL, wait_thread, &played), 0);
+        begin_second(wait_thread, &played);
         pthread_barrier_wait(&gate);
         info = finish(&played, GRADSYNC_OK);
-        pthread_join(thread, &result);
-        assert_int_equal((intptr_t)result, GRADSYNC_OK);
+        end_second(GRADSYNC_OK);
         assert_true(info.exposed_s == 6 && info.elapsed_s == 6);
         assert_int_equal(played.plan->exposed_ns, 6 * NSEC_PER_SEC);
         assert_true(played.plan->step.blocked_ns == 0);
@@ -144,17 +131,11 @@ static void *wait_later_thread(void *data) {
         return wait_thread(data);
 }
 
-PLAYED(test_a_void_step_is_void_for_all_threads) {
-        pthread_t thread;
-        void *result;
-
-        play(&played, script_void_for_two);
-        plan_of(&played, 2);
+PLANNED(test_a_void_step_is_void_for_all_threads, script_void_for_two, 2) {
         mark_all(&played);
-        assert_int_equal(pthread_create(&thread, NULL, wait_later_thread, &played), 0);
+        begin_second(wait_later_thread, &played);
         finish(&played, GRADSYNC_VOID_RETRY);
-        pthread_join(thread, &result);
-        assert_int_equal((intptr_t)result, GRADSYNC_VOID_RETRY);
+        end_second(GRADSYNC_VOID_RETRY);
 }
 
 static void script_wait(struct played *d) {
@@ -166,9 +147,7 @@ static void script_wait(struct played *d) {
 }
 
 /* Once everything is marked the member is blocked, and no longer than the call waits. */
-PLAYED(test_a_wait_of_the_only_thread) {
-        play(&played, script_wait);
-        plan_of(&played, 2);
+PLANNED(test_a_wait_of_the_only_thread, script_wait, 2) {
         mark_all(&played);
         assert_int_equal(gradsync_wait(played.plan, 1), GRADSYNC_OK);
         assert_int_equal(blocked_in(&played), 0);
@@ -181,8 +160,7 @@ static void say_result(struct played *d, uint32_t bucket, bool last) {
         Wire__BucketResult result = WIRE__BUCKET_RESULT__INIT, *list[] = { &result };
         Wire__Step message = step_of(1, 1);
 
-        result.has_bucket = true;
-        result.bucket = bucket;
+        SET(result, bucket, bucket);
         message.n_result = 1;
         message.result = list;
         message.has_outcome = last;
@@ -201,12 +179,10 @@ static void script_rest(struct played *d) {
 }
 
 /* In the middle of a step the others may wait for what the member gives afterwards. */
-PLAYED(test_a_wait_in_the_middle_of_a_step) {
-        play(&played, script_rest);
-        plan_of(&played, 2);
-        assert_int_equal(gradsync_ready(played.plan, 1), GRADSYNC_OK);
+PLANNED(test_a_wait_in_the_middle_of_a_step, script_rest, 2) {
+        mark(&played, 1);
         assert_int_equal(gradsync_wait(played.plan, 1), GRADSYNC_OK);
-        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
+        mark(&played, 0);
         finish(&played, GRADSYNC_OK);
 }
 
@@ -228,16 +204,12 @@ static void script_other(struct played *d) {
 /* One thread makes the plan, another one marks and finishes, as with autograd on GPUs. */
 TEST_ALONE(test_a_second_thread) {
         struct played d;
-        pthread_t thread;
-        void *result;
-
         for (int sequential = 0; sequential < 2; sequential++) {
                 play(&d, script_other);
                 d.job->wish.sequential = sequential;
                 plan_of(&d, 2);
-                assert_int_equal(pthread_create(&thread, NULL, step_thread, &d), 0);
-                pthread_join(thread, &result);
-                assert_int_equal((intptr_t)result, GRADSYNC_OK);
+                begin_second(step_thread, &d);
+                end_second(GRADSYNC_OK);
                 played_end(&d);
         }
 }
@@ -273,16 +245,14 @@ static void script_order(struct played *d) {
 }
 
 /* Buckets that are ready early wait for those before them. */
-PLAYED(test_buckets_go_in_launch_order) {
-        play(&played, script_order);
-        plan_of(&played, 4);
-        assert_int_equal(gradsync_ready(played.plan, 1), GRADSYNC_OK);
-        assert_int_equal(gradsync_ready(played.plan, 2), GRADSYNC_OK);
+PLANNED(test_buckets_go_in_launch_order, script_order, 4) {
+        mark(&played, 1);
+        mark(&played, 2);
         assert_int_equal(played.plan->ready.queued, 0);
-        assert_int_equal(gradsync_ready(played.plan, 3), GRADSYNC_OK);
+        mark(&played, 3);
         assert_int_equal(played.plan->ready.queued, 3);
         assert_int_equal(played.plan->ready.sent, 3);
-        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
+        mark(&played, 0);
         finish(&played, GRADSYNC_OK);
         assert_int_equal(played.plan->ready.queued, 0);
         assert_int_equal(played.plan->ready.sent, 0);
@@ -329,20 +299,21 @@ static void script_slow_reader(struct played *d) {
         pthread_barrier_wait(&gate);
 }
 
-/* A socket that takes no more does not make ready() wait; what it could not say is said in order. */
-PLAYED(test_a_reader_that_is_slow) {
+static void make_room_little(struct played *d) {
         int little = 1;
 
-        play(&played, script_slow_reader);
-        plan_of(&played, 26);
-        assert_int_equal(setsockopt(played.gs->link.sock, SOL_SOCKET, SO_SNDBUF, &little, sizeof(little)), 0);
+        assert_int_equal(setsockopt(d->gs->link.sock, SOL_SOCKET, SO_SNDBUF, &little, sizeof(little)), 0);
+}
+
+/* A socket that takes no more does not make ready() wait; what it could not say is said in order. */
+PLANNED(test_a_reader_that_is_slow, script_slow_reader, 26) {
+        make_room_little(&played);
         mark_all(&played);
         assert_int_equal(played.plan->ready.queued, 26);
         assert_in_range(played.plan->ready.sent, 0, 25);
         assert_true(played.gs->link.full);
         pthread_barrier_wait(&gate);
-        while (played.plan->ready.sent < 26)
-                assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
+        DISPATCH_UNTIL(played.plan->ready.sent == 26);
         pthread_barrier_wait(&gate);
 }
 
@@ -355,22 +326,15 @@ static void script_late_reader(struct played *d) {
 
 /* A thread that is in poll() sends the rest as soon as there is room, also if it has begun to wait before the
  * socket was full. */
-PLAYED(test_a_thread_that_waits_looks_for_room) {
-        int little = 1;
-        pthread_t thread;
-        void *result;
-
-        play(&played, script_late_reader);
-        plan_of(&played, 26);
-        assert_int_equal(setsockopt(played.gs->link.sock, SOL_SOCKET, SO_SNDBUF, &little, sizeof(little)), 0);
-        assert_int_equal(gradsync_ready(played.plan, 25), GRADSYNC_OK);
-        assert_int_equal(pthread_create(&thread, NULL, wait_thread, &played), 0);
+PLANNED(test_a_thread_that_waits_looks_for_room, script_late_reader, 26) {
+        make_room_little(&played);
+        mark(&played, 25);
+        begin_second(wait_thread, &played);
         wait_for_waiters(&played, 1);
         for (uint32_t i = 25; i-- > 0;)
-                assert_int_equal(gradsync_ready(played.plan, i), GRADSYNC_OK);
+                mark(&played, i);
         pthread_barrier_wait(&gate);
-        pthread_join(thread, &result);
-        assert_int_equal((intptr_t)result, GRADSYNC_OK);
+        end_second(GRADSYNC_OK);
         finish(&played, GRADSYNC_OK);
 }
 
@@ -390,11 +354,9 @@ static void *mark_thread(void *data) {
 }
 
 /* The library announces each bucket once, and in order, however threads mark parameters. */
-PLAYED(test_many_threads_mark) {
+PLANNED(test_many_threads_mark, script_threads, 24) {
         pthread_t thread[4];
 
-        play(&played, script_threads);
-        plan_of(&played, 24);
         for (unsigned i = 0; i < 4; i++)
                 assert_int_equal(pthread_create(&thread[i], NULL, mark_thread, &played), 0);
         for (unsigned i = 0; i < 4; i++)
@@ -413,28 +375,34 @@ struct told {
 static struct told told;
 static enum { OPENED, COMMITTED, VOIDED, BEHIND } how;
 
-static void take_back(struct played *d) {
+/* Returns the generation in which the member says that it is. */
+static uint32_t let_rejoin(struct played *d) {
         Wire__Rejoined rejoined = WIRE__REJOINED__INIT;
-        const Wire__RejoinPlan *plan;
-        const Wire__Rejoin *rejoin = TAKE(d, REJOIN, Rejoin);
+        uint32_t generation = TAKE(d, REJOIN, Rejoin)->generation;
 
-        told.generation = rejoin->generation;
-        rejoined.has_job = true;
-        rejoined.job = HANDLE;
+        SET(rejoined, job, HANDLE);
         ANSWER(d, REJOINED, rejoined);
-        TAKE(d, PLAN_BEGIN, PlanBegin);
-        TAKE(d, PLAN_PARAMS, PlanParams);
-        TAKE(d, PLAN_BUCKETS, PlanBuckets);
-        plan = TAKE(d, REJOIN_PLAN, RejoinPlan);
-        told.step = plan->step;
+        return generation;
+}
+
+static void resume(struct played *d) {
+        Wire__Resumed resumed = WIRE__RESUMED__INIT;
+
+        SET(resumed, job, HANDLE);
+        SET(resumed, generation, 2);
+        NOTICE(d, RESUMED, resumed);
+}
+
+static void take_back(struct played *d) {
+        told.generation = let_rejoin(d);
+        take_plan(d);
+        told.step = TAKE(d, REJOIN_PLAN, RejoinPlan)->step;
         EXPECT(d->n_fds == 2);
         close(d->fd);
         TAKE(d, REJOIN_END, RejoinEnd);
 }
 
 static void script_rejoin(struct played *d) {
-        Wire__Resumed resumed = WIRE__RESUMED__INIT;
-
         let_begin(d);
         take_ready(d, 1, 0, how == COMMITTED ? 3 : 2);
         if (how == COMMITTED)
@@ -452,10 +420,7 @@ static void script_rejoin(struct played *d) {
         }
         if (how == OPENED)
                 pthread_barrier_wait(&gate); /* what is marked until then waits */
-        resumed.has_job = resumed.has_generation = true;
-        resumed.job = HANDLE;
-        resumed.generation = 2;
-        NOTICE(d, RESUMED, resumed);
+        resume(d);
         if (how == COMMITTED)
                 return;
         take_ready(d, 1, 0, 3); /* all of them, once more */
@@ -464,20 +429,17 @@ static void script_rejoin(struct played *d) {
 
 /* Two of three buckets are said, or all of a step that is committed, when the daemon goes. */
 static void rejoin(int way, int result) {
-        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
 
         how = way;
         told = (struct told){ .step = 77 };
-        options.reconnect_timeout_ms = 600000;
-        play_with(&played, script_rejoin, &options);
+        play_patient(&played, script_rejoin);
         plan_of(&played, 3);
         for (uint32_t i = 3; i-- > (how == COMMITTED ? 0 : 1);)
-                assert_int_equal(gradsync_ready(played.plan, i), GRADSYNC_OK);
-        while (played.gs->link.connection == 0 ||
-               played.job->rejoin.phase != (how == OPENED ? REJOIN_TOLD : REJOIN_NONE))
-                assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
+                mark(&played, i);
+        DISPATCH_UNTIL(played.gs->link.connection != 0 &&
+                       played.job->rejoin.phase == (how == OPENED ? REJOIN_TOLD : REJOIN_NONE));
         if (how == OPENED) {
-                assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
+                mark(&played, 0);
                 assert_int_equal(played.plan->ready.queued, 3);
                 assert_int_equal(played.plan->ready.sent, 2);
                 pthread_barrier_wait(&gate);
@@ -515,32 +477,15 @@ static void script_gone(struct played *d) {
 }
 
 static void script_refuses(struct played *d) {
-        Wire__Refused refused = WIRE__REFUSED__INIT;
-        Wire__Rejoined rejoined = WIRE__REJOINED__INIT;
-        Wire__Resumed resumed = WIRE__RESUMED__INIT;
-
         let_join(d);
         hang_up(d);
-        d->sock = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
-        EXPECT(d->sock >= 0);
-        TAKE(d, HELLO, Hello);
-        if (d->fd >= 0)
-                close(d->fd);
-        refused.has_code = true;
-        refused.code = WIRE__CODE__QUOTA;
-        refused.text = (char *)"too many clients";
-        NOTICE(d, REFUSED, refused);
+        take_hello(d);
+        refuse(d, 0, WIRE__CODE__QUOTA, "too many clients");
         hang_up(d);
         welcome(d);
-        TAKE(d, REJOIN, Rejoin);
-        rejoined.has_job = true;
-        rejoined.job = HANDLE;
-        ANSWER(d, REJOINED, rejoined);
+        let_rejoin(d);
         TAKE(d, REJOIN_END, RejoinEnd);
-        resumed.has_job = resumed.has_generation = true;
-        resumed.job = HANDLE;
-        resumed.generation = 2;
-        NOTICE(d, RESUMED, resumed);
+        resume(d);
         shutdown(d->listener, SHUT_RDWR);
         hang_up(d);
 }
@@ -548,14 +493,11 @@ static void script_refuses(struct played *d) {
 /* A daemon that refused this process, before another one took it back, is not to blame for the next loss.
  * Errors name the daemon of the last connection. */
 PLAYED(test_an_old_refusal_is_forgotten) {
-        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         char pid[32];
 
-        options.reconnect_timeout_ms = 600000;
-        play_with(&played, script_refuses, &options);
+        play_patient(&played, script_refuses);
         played.gs->link.daemon = 1; /* of another process than the next one */
-        while (gradsync_generation(played.job) < 2 || played.gs->link.state == LINK_UP)
-                assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
+        DISPATCH_UNTIL(gradsync_generation(played.job) >= 2 && played.gs->link.state != LINK_UP);
         assert_int_not_equal(played.job->rejoin.phase,
                              REJOIN_NONE); /* it goes on only when it is taken back */
         pass(700);
@@ -568,13 +510,10 @@ PLAYED(test_an_old_refusal_is_forgotten) {
 
 /* The pause between two attempts doubles, up to a fifth of a second. */
 PLAYED(test_the_pause_between_attempts) {
-        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         uint64_t ms = 2;
 
-        options.reconnect_timeout_ms = 600000;
-        play_with(&played, script_gone, &options);
-        while (played.gs->link.state == LINK_UP)
-                assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
+        play_patient(&played, script_gone);
+        DISPATCH_UNTIL(played.gs->link.state != LINK_UP);
         for (unsigned i = 0; i < 12; i++) {
                 if (i == 0)
                         played.gs->delay_ns = ms * NSEC_PER_MSEC; /* attempts may have been made before */

@@ -3,13 +3,9 @@
  * account. */
 #include "tests.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/closer.h"
 #include "base/user.h"

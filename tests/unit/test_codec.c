@@ -4,11 +4,7 @@
 #include "tests.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "proto/codec.h"
 

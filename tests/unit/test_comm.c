@@ -3,9 +3,6 @@
  * words that nodes compare. */
 #include "tests.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
 #include "job/machine/comm.h"
 
 #define TRACK 3u

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Settings: forms of values, order of precedence, what is refused and how it is said, and reloads. */
 #include "tests.h"
+#include "tree_fixture.h"
 
-#include <errno.h>
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <syslog.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "core/config.h"
@@ -237,43 +231,30 @@ TEST_WITH(lines_stand_alone, set_up, tear_down) {
         assert_int_equal(parse(""), 0);
 }
 
-static char folder[64];
-
 static int set_up_files(void **state) {
-        strcpy(folder, "/tmp/gs-config-XXXXXX");
-        /* an ordinary user needs one; nothing is put there */
+        /* An ordinary user needs one; nothing is put there. */
         setenv("XDG_RUNTIME_DIR", "/tmp/gs-run", 1);
-        return mkdtemp(folder) ? set_up(state) : -1;
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-        return remove(path);
+        return tree_make(state) == 0 ? set_up(state) : -1;
 }
 
 static int tear_down_files(void **state) {
         tear_down(state);
         unsetenv("XDG_RUNTIME_DIR");
-        return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
-
-static void put(const char *name, const char *text) {
-        char path[128];
-
-        snprintf(path, sizeof(path), "%s/%s", folder, name);
-        FILE *file = fopen(path, "w");
-        assert_non_null(file);
-        fputs(text, file);
-        assert_int_equal(fclose(file), 0);
+        return tree_remove(state);
 }
 
 /* Loads with `--config FOLDER/main.conf` and up to four more arguments. */
 static int load(enum config_action *action, const char *a, const char *b, const char *c, const char *d) {
-        char file[128];
-        char *argv[] = { (char *)"gradsyncd", (char *)"--config", file,      (char *)a,
-                         (char *)b,           (char *)c,          (char *)d, NULL };
+        char *argv[] = { (char *)"gradsyncd",
+                         (char *)"--config",
+                         in_tree("main.conf"),
+                         (char *)a,
+                         (char *)b,
+                         (char *)c,
+                         (char *)d,
+                         NULL };
         int argc = 3 + !!a + !!b + !!c + !!d;
 
-        snprintf(file, sizeof(file), "%s/main.conf", folder);
         error[0] = '\0';
         return config_load(&config, &(struct config_source){ .argc = argc, .argv = argv }, action, error,
                            sizeof(error));
@@ -281,11 +262,8 @@ static int load(enum config_action *action, const char *a, const char *b, const 
 
 TEST_WITH(later_sources_win, set_up_files, tear_down_files) {
         enum config_action action = CONFIG_HELP;
-        char drop_ins[128];
 
         put("main.conf", "[daemon]\nworkers = 1\nsocket_group = main\ndrain_timeout = 1\nlog_level = err\n");
-        snprintf(drop_ins, sizeof(drop_ins), "%s/main.conf.d", folder);
-        assert_int_equal(mkdir(drop_ins, 0755), 0);
         put("main.conf.d/20-second.conf", "[daemon]\nworkers = 3\nsocket_group = second\n");
         put("main.conf.d/10-first.conf", "[daemon]\nworkers = 2\nsocket_group = first\ndrain_timeout = 2\n");
         put("main.conf.d/99-ignored.txt", "nonsense");
@@ -307,7 +285,7 @@ TEST_WITH(a_named_file_must_be_there, set_up_files, tear_down_files) {
 
         assert_int_equal(load(&action, NULL, NULL, NULL, NULL), -ENOENT);
         assert_error("/main.conf: No such file");
-        assert_int_equal(load(&action, "--config", folder, NULL, NULL), -EISDIR);
+        assert_int_equal(load(&action, "--config", root, NULL, NULL), -EISDIR);
         assert_error("Is a directory");
 }
 

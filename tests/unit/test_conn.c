@@ -3,7 +3,6 @@
 #include "tests.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/closer.h"
 #include "jobs_fixture.h"

@@ -9,7 +9,6 @@
 #include "tests.h"
 
 #include <malloc.h>
-#include <stdlib.h>
 
 #include "job/rejoin.h"
 #include "rendezvous/machine/coordinator.h"

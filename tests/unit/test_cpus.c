@@ -4,21 +4,13 @@
 #include "tests.h"
 #include "tree_fixture.h"
 
-#include <unistd.h>
-
 #include "base/cpus.h"
 
-#define TEST(name) TEST_WITH(name, set_up, tear_down)
-
 static unsigned limit(void) {
-        char sys[128], proc[128];
-
-        snprintf(sys, sizeof(sys), "%s/sys", root);
-        snprintf(proc, sizeof(proc), "%s/cgroup", root);
-        return cpus_cgroup_limit(sys, proc);
+        return cpus_cgroup_limit(in_tree("sys"), in_tree("cgroup"));
 }
 
-TEST(unified_asks_every_ancestor) {
+TREE_TEST(unified_asks_every_ancestor) {
         put("cgroup", "0::/a.slice/b.service\n");
         put("sys/cgroup.controllers", "cpu memory\n");
         put("sys/a.slice/b.service/cpu.max", "max 100000\n");
@@ -31,7 +23,7 @@ TEST(unified_asks_every_ancestor) {
         assert_int_equal(limit(), 1);
 }
 
-TEST(small_quotas_count_as_one) {
+TREE_TEST(small_quotas_count_as_one) {
         put("cgroup", "0::/\n");
         put("sys/cpu.max", "1000 100000\n");
         assert_int_equal(limit(), 1);
@@ -43,7 +35,7 @@ TEST(small_quotas_count_as_one) {
         assert_int_equal(limit(), 0);
 }
 
-TEST(legacy_asks_every_ancestor) {
+TREE_TEST(legacy_asks_every_ancestor) {
         put("cgroup", "9:name=systemd:/x\n4:cpuset:/elsewhere\n3:cpu,cpuacct:/docker/abc\n");
         put("sys/cpu,cpuacct/docker/abc/cpu.cfs_quota_us", "-1\n");
         put("sys/cpu,cpuacct/docker/abc/cpu.cfs_period_us", "100000\n");
@@ -54,7 +46,7 @@ TEST(legacy_asks_every_ancestor) {
 }
 
 /* "cpuset" and "cpuacct" begin like "cpu" but have no quota. */
-TEST(only_the_cpu_controller_counts) {
+TREE_TEST(only_the_cpu_controller_counts) {
         put("cgroup", "2:cpuset:/\n3:cpuacct:/\n");
         put("sys/cpu/cpu.cfs_quota_us", "100000\n");
         put("sys/cpu/cpu.cfs_period_us", "100000\n");
@@ -63,7 +55,7 @@ TEST(only_the_cpu_controller_counts) {
         assert_int_equal(limit(), 1);
 }
 
-TEST(hybrid_takes_the_tighter_side) {
+TREE_TEST(hybrid_takes_the_tighter_side) {
         put("cgroup", "1:cpu:/job\n0::/job\n");
         put("sys/cpu/job/cpu.cfs_quota_us", "500000\n");
         put("sys/cpu/job/cpu.cfs_period_us", "100000\n");
@@ -74,7 +66,7 @@ TEST(hybrid_takes_the_tighter_side) {
 }
 
 /* A container's own group is mounted as the root, while the process still names it from the host's view. */
-TEST(an_invisible_path_means_the_mount) {
+TREE_TEST(an_invisible_path_means_the_mount) {
         put("cgroup", "0::/kubepods/pod1/c1\n");
         put("sys/cpu.max", "300000 100000\n");
         assert_int_equal(limit(), 3);
@@ -86,7 +78,7 @@ TEST(an_invisible_path_means_the_mount) {
         assert_int_equal(limit(), 3);
 }
 
-TEST(nothing_there_is_no_limit) {
+TREE_TEST(nothing_there_is_no_limit) {
         assert_int_equal(limit(), 0);
         put("cgroup", "garbage\n\n0:\n0::relative\n::\n");
         assert_int_equal(limit(), 0);

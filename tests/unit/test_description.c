@@ -3,9 +3,6 @@
 #include "home_fixture.h"
 #include "tests.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/cleanup.h"
 #include "gradsync.pb-c.h"
 #include "job/plan/description.h"
@@ -66,13 +63,20 @@ static int add_bucket(struct fixture *f, struct description *d, uint64_t offset,
         return description_add_buckets(d, &bucket, 1, &f->at.refusal);
 }
 
-/* Two parameters of 10 and 20 f32 in one bucket. */
-static struct description *good(struct fixture *f, const char *second, uint64_t rows) {
+/* Two parameters, of 10 f32 and of `rows` times 5. */
+static struct description *begun(struct fixture *f, const char *second, uint64_t rows) {
         struct description *d = NULL;
 
         assert_int_equal(begin(f, &d), 0);
         assert_int_equal(add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0), 0);
         assert_int_equal(add_param(f, d, second, WIRE__DTYPE__F32, rows, 5, 0), 0);
+        return d;
+}
+
+/* The two in one bucket. */
+static struct description *good(struct fixture *f, const char *second, uint64_t rows) {
+        struct description *d = begun(f, second, rows);
+
         assert_int_equal(add_bucket(f, d, 4096, 64 + rows * 20, 40 + rows * 20), 0);
         assert_int_equal(description_complete(d, &f->at.refusal), 0);
         return d;
@@ -81,13 +85,11 @@ static struct description *good(struct fixture *f, const char *second, uint64_t 
 /* The same two parameters in registered memory. */
 static struct description *placed(struct fixture *f, uint64_t rows, uint64_t offset, int expected) {
         struct offer_bucket bucket = { 0 };
-        struct description *d = NULL;
+        struct description *d;
 
         f->begin.arena_bytes = 0;
-        assert_int_equal(begin(f, &d), 0);
+        d = begun(f, "b", rows);
         f->begin.arena_bytes = 8192;
-        assert_int_equal(add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0), 0);
-        assert_int_equal(add_param(f, d, "b", WIRE__DTYPE__F32, rows, 5, 0), 0);
         bucket.dtype = WIRE__DTYPE__F32;
         bucket.offset = offset;
         bucket.bytes = 64 + rows * 20;
@@ -99,21 +101,35 @@ static struct description *placed(struct fixture *f, uint64_t rows, uint64_t off
         return d;
 }
 
+static bool same_as(const struct description *a, const struct description *b) {
+        return description_equal(a, "A", b, "B", (char[700]){ "" }, 700, &(const char *){ NULL });
+}
+
+/* Checks which difference is told between the plans, of A and of B, and of which parameter it is. */
+static void differ(const struct description *a, const struct description *b, const char *told,
+                   const char *whose) {
+        const char *parameter;
+        char text[700];
+
+        assert_false(description_equal(a, "A", b, "B", text, sizeof(text), &parameter));
+        assert_non_null(strstr(text, told));
+        if (whose == NULL)
+                assert_null(parameter);
+        else
+                assert_string_equal(parameter, whose);
+}
+
 TEST(buckets_in_registered_memory) {
         struct description *arena = good(f, "b", 4), *memory = placed(f, 4, 192, 0),
                            *far = placed(f, 4, 1 << 20, 0);
         struct description *longer = placed(f, 5, 192, 0);
-        const char *parameter;
-        char text[700];
 
         assert_false(arena->placed);
         assert_true(memory->placed);
-        assert_true(description_equal(arena, "A", memory, "M", text, sizeof(text),
-                                      &parameter)); /* wherever they lie */
-        assert_true(description_equal(memory, "M", arena, "A", text, sizeof(text), &parameter));
-        assert_true(description_equal(memory, "M", far, "F", text, sizeof(text), &parameter));
-        assert_false(description_equal(arena, "A", longer, "L", text, sizeof(text), &parameter));
-        assert_non_null(strstr(text, "[5, 5] on L but [4, 5] on A"));
+        assert_true(same_as(arena, memory)); /* wherever they lie */
+        assert_true(same_as(memory, arena));
+        assert_true(same_as(memory, far));
+        differ(arena, longer, "[5, 5] on B but [4, 5] on A", "b");
         description_free(arena);
         description_free(memory);
         description_free(far);
@@ -252,40 +268,25 @@ TEST(the_layout_must_hold_together) {
 TEST(differences_are_told) {
         struct description *a = good(f, "b", 4), *same = good(f, "b", 4), *name = good(f, "c", 4),
                            *shape = good(f, "b", 6), *longer;
-        const char *parameter;
-        char text[512];
 
-        assert_true(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text), &parameter));
-        assert_false(description_equal(a, "rank 0", name, "rank 1", text, sizeof(text), &parameter));
-        assert_non_null(strstr(text, "parameter 1 is \"c\" on rank 1 but \"b\" on rank 0"));
-        assert_false(description_equal(a, "rank 0", shape, "rank 1", text, sizeof(text), &parameter));
-        assert_non_null(strstr(text, "parameter 1 \"b\" has shape [6, 5] on rank 1 but [4, 5] on rank 0"));
-        assert_string_equal(parameter, "b");
+        assert_true(same_as(a, same));
+        differ(a, name, "parameter 1 is \"c\" on B but \"b\" on A", "c");
+        differ(a, shape, "parameter 1 \"b\" has shape [6, 5] on B but [4, 5] on A", "b");
         f->begin.params = 3;
-        assert_int_equal(begin(f, &longer), 0);
-        add_param(f, longer, "a", WIRE__DTYPE__F32, 2, 5, 0);
-        add_param(f, longer, "b", WIRE__DTYPE__F32, 4, 5, 0);
+        longer = begun(f, "b", 4);
         add_param(f, longer, "d", WIRE__DTYPE__F32, 1, 1, 0);
         add_bucket(f, longer, 4096, 256, 124);
         assert_int_equal(description_complete(longer, &f->at.refusal), 0);
-        assert_false(description_equal(a, "rank 0", longer, "rank 1", text, sizeof(text), &parameter));
-        assert_non_null(strstr(text, "parameter 2 \"d\""));
-        assert_string_equal(parameter, "d");
-        assert_false(description_equal(longer, "rank 0", a, "rank 1", text, sizeof(text), &parameter));
-        assert_non_null(strstr(text, "parameter 2 \"d\""));
-        assert_string_equal(parameter, "d");
+        differ(a, longer, "parameter 2 \"d\"", "d");
+        differ(longer, a, "parameter 2 \"d\"", "d");
         same->arena_bytes += 4096;
-        assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text), &parameter));
-        assert_null(parameter);
+        differ(a, same, "", NULL);
         same->bucket[0].offset += 4096;
-        assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text), &parameter));
-        assert_non_null(strstr(text, "bucket 0 has 144 bytes at 8192 on rank 1 but 144 at 4096 on rank 0"));
+        differ(a, same, "bucket 0 has 144 bytes at 8192 on B but 144 at 4096 on A", NULL);
         same->voids = true;
-        assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text), &parameter));
-        assert_string_equal(text, "rank 1 has made it with void_on_loss, rank 0 without");
+        differ(a, same, "B has made it with void_on_loss, A without", NULL);
         same->reduce = WIRE__REDUCE__SUM;
-        assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text), &parameter));
-        assert_non_null(strstr(text, "rank 1 wants the sum"));
+        differ(a, same, "B wants the sum", NULL);
         description_free(a);
         description_free(same);
         description_free(name);

@@ -3,8 +3,6 @@
  * inside. */
 #include "tests.h"
 
-#include <string.h>
-
 #include "rendezvous/machine/effects.h"
 
 static struct effects effects;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers of the metrics socket, with a text of the test's own, however little the socket takes at a time. */
 #include "tests.h"
+#include "tree_fixture.h"
 
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include "core/exporter.h"
 #include "core/http.h"
@@ -62,7 +61,7 @@ static const char *answer_to(const char *request, size_t most) {
         static struct caller_of caller;
         static const uint64_t limits[ACCOUNT_SLOTS] = { [ACCOUNT_FDS] = 100 };
         struct sockaddr_un address = { .sun_family = AF_UNIX };
-        char directory[] = "/tmp/gs-exporter.XXXXXX", error[256];
+        char error[256];
         struct exporter_config config = { .socket = { .fd = -1, .key = "metrics_socket", .mode = 0600 } };
         struct exporter *exporter;
         struct users *accounts;
@@ -70,8 +69,7 @@ static const char *answer_to(const char *request, size_t most) {
 
         caller = (struct caller_of){ 0 };
         send_most = most;
-        assert_non_null(mkdtemp(directory));
-        snprintf(address.sun_path, sizeof(address.sun_path), "%s/metrics", directory);
+        strcpy(address.sun_path, in_tree("metrics"));
         assert_int_equal(loop_new(&caller.loop), 0);
         assert_int_equal(users_new(limits, &accounts), 0);
         assert_int_equal(closer_new(caller.loop, accounts, 1, close, &config.closer), 0);
@@ -89,16 +87,15 @@ static const char *answer_to(const char *request, size_t most) {
         closer_free(config.closer);
         users_free(accounts);
         loop_free(caller.loop);
-        assert_int_equal(rmdir(directory), 0);
         return caller.heard;
 }
 
-TEST_ALONE(a_text_is_whole_however_little_goes_at_a_time) {
+TREE_TEST(a_text_is_whole_however_little_goes_at_a_time) {
         for (size_t most = 1; most < 40; most += 6)
                 assert_string_equal(answer_to("x", most), "one 1\ntwo, which is longer 2\nlast 3\n");
 }
 
-TEST_ALONE(so_are_chunks) {
+TREE_TEST(so_are_chunks) {
         for (size_t most = 1; most < 40; most += 6) {
                 const char *text = answer_to("GET / HTTP/1.1\r\n\r\n", most);
 

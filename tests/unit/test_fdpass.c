@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packets with fds over a socket pair. Every test ends with as many open fds as it began with. */
+#include "descriptors.h"
 #include "tests.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "proto/fdpass.h"
 
@@ -18,21 +13,10 @@
 static uint8_t space[FDPASS_BATCH][FRAME_MAX];
 static struct fdpass_packet packets[FDPASS_BATCH];
 static int pair[2];
-static unsigned open_before;
-
-static unsigned open_fds(void) {
-        DIR *dir = opendir("/proc/self/fd");
-        unsigned count = 0;
-
-        assert_non_null(dir);
-        while (readdir(dir))
-                count++;
-        closedir(dir);
-        return count;
-}
+static int open_before;
 
 static int setup(void **state) {
-        open_before = open_fds();
+        open_before = count_fds();
         memset(packets, 0x77, sizeof(packets));
         for (unsigned i = 0; i < FDPASS_BATCH; i++)
                 packets[i].data = space[i];
@@ -43,7 +27,7 @@ static int teardown(void **state) {
         for (unsigned i = 0; i < 2; i++)
                 if (pair[i] >= 0)
                         close(pair[i]);
-        return open_fds() == open_before ? 0 : -1;
+        return count_fds() == open_before ? 0 : -1;
 }
 
 static void hang_up(void) {
@@ -137,7 +121,7 @@ TEST_WITH(the_largest_frame_passes_and_a_larger_one_is_an_error, setup, teardown
 }
 
 TEST_WITH(surplus_fds_are_closed, setup, teardown) {
-        unsigned before = open_fds();
+        int before = count_fds();
 
         send_raw("x", 1, FRAME_FDS_MAX + 1);
         send_raw("y", 1, FRAME_FDS_MAX);
@@ -149,13 +133,13 @@ TEST_WITH(surplus_fds_are_closed, setup, teardown) {
         assert_int_equal(packets[1].n_fds, FRAME_FDS_MAX);
         assert_int_equal(packets[2].error, -E2BIG);
         assert_int_equal(packets[2].n_fds, 0);
-        assert_int_equal(open_fds(), before + FRAME_FDS_MAX);
+        assert_int_equal(count_fds(), before + FRAME_FDS_MAX);
         fdpass_close(&packets[1]);
 }
 
 TEST_WITH(fds_that_could_not_be_installed_are_an_error, setup, teardown) {
         struct rlimit old, tight;
-        unsigned before = open_fds();
+        int before = count_fds();
         int next = dup(STDERR_FILENO), received;
 
         close(next);
@@ -170,7 +154,7 @@ TEST_WITH(fds_that_could_not_be_installed_are_an_error, setup, teardown) {
         assert_int_equal(packets[0].error, -EMFILE);
         assert_int_equal(packets[0].n_fds, 0);
         assert_int_equal(packets[1].error, 0);
-        assert_int_equal(open_fds(), before);
+        assert_int_equal(count_fds(), before);
 }
 
 TEST_WITH(credentials_that_nobody_asked_for_are_skipped, setup, teardown) {
@@ -221,7 +205,7 @@ TEST_WITH(a_reset_alone_is_the_end, setup, teardown) {
 }
 
 TEST_WITH(an_empty_packet_is_the_end_and_owns_nothing, setup, teardown) {
-        unsigned before = open_fds();
+        int before = count_fds();
 
         send_raw("first", 5, 0);
         send_raw("", 0, 2);
@@ -230,7 +214,7 @@ TEST_WITH(an_empty_packet_is_the_end_and_owns_nothing, setup, teardown) {
         assert_int_equal(packets[0].size, 5);
         assert_int_equal(packets[1].size, 0);
         assert_int_equal(packets[1].error, 0);
-        assert_int_equal(open_fds(), before);
+        assert_int_equal(count_fds(), before);
 }
 
 TEST_WITH(a_full_socket_says_so, setup, teardown) {

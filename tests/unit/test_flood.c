@@ -3,9 +3,6 @@
 #include "captured_stderr.h"
 #include "tests.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"

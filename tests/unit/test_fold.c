@@ -5,9 +5,6 @@
 #include "halves.h"
 #include "tests.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "kernel/kernel.h"
 #include "proto/cleanup.h"
 

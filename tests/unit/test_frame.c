@@ -2,8 +2,6 @@
 /* The frame header: exact bytes, round trip, and one verdict for each way to be wrong. */
 #include "tests.h"
 
-#include <string.h>
-
 #include "proto/diagnosis.h"
 #include "proto/frame.h"
 

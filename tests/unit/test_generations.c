@@ -3,10 +3,8 @@
  * other cases are in scripts/growing.txt. */
 #include "tests.h"
 
+#include "descriptors.h"
 #include "elastic_fixture.h"
-
-#include <fcntl.h>
-#include <sys/mman.h>
 
 #define TEST(name) TEST_OF(name, struct fixture *f, setup, teardown)
 
@@ -81,10 +79,8 @@ static void bring_registered(struct fixture *f, struct member *member) {
         struct offer begin = { 0 };
         struct offer_param param = { 0 };
         struct offer_bucket bucket = { 0 };
-        int fd = memfd_create("own", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        int fd = memfd_with_seals(4096, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 
-        assert_int_equal(ftruncate(fd, 4096), 0);
-        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
         assert_int_equal(memory_register(member, 14, &fd, 1, 0, 4096, &f->refusal), 0);
         bucket.memory = f->number;
         begin.generation = member->job->generation;

@@ -184,21 +184,44 @@ TEST(a_vote_is_the_smallest_and_fillers_vote_zero) {
         vote_and_fill(rig, 1);
 }
 
+/* A sum of 32-bit integers that lies at this place of each node. */
+static struct engine_piece integers(uint64_t at, uint64_t elements) {
+        return (struct engine_piece){ .memory = MEMORY,
+                                      .input = at,
+                                      .output = at,
+                                      .elements = elements,
+                                      .dtype = WIRE__DTYPE__I32,
+                                      .reduce = ENGINE_SUM };
+}
+
+/* The element i is i * factor + plus. */
+static void put_integers(struct site *site, const struct engine_piece *piece, uint32_t factor,
+                         uint32_t plus) {
+        uint32_t *to = (uint32_t *)(void *)(site->bytes + piece->input);
+
+        for (uint32_t i = 0; i < piece->elements; i++)
+                to[i] = i * factor + plus;
+}
+
+static void check_integers(const struct site *site, const struct engine_piece *piece, uint32_t factor,
+                           uint32_t plus) {
+        const uint32_t *from = (const uint32_t *)(const void *)(site->bytes + piece->output);
+
+        for (uint32_t i = 0; i < piece->elements; i++)
+                assert_int_equal(from[i], i * factor + plus);
+}
+
 /* A filler gives its input like any other. */
 TEST(fillers_take_part_in_a_payload) {
-        struct engine_piece piece = {
-                .memory = MEMORY, .elements = 70001, .dtype = WIRE__DTYPE__I64, .reduce = ENGINE_SUM
-        };
+        struct engine_piece piece = integers(0, 70001);
 
         form(rig, 3, 1);
         for (uint32_t rank = 0; rank < 3; rank++) {
-                for (uint64_t at = 0; at < piece.elements; at++)
-                        ((int64_t *)rig->site[rank].bytes)[at] = (int64_t)at * (rank + 1);
+                put_integers(&rig->site[rank], &piece, rank + 1, 0);
                 site_launch(&rig->site[rank], 0, 1, rank == 2 ? ENGINE_FILLER : ENGINE_PAYLOAD, &piece);
         }
         rig_await(rig, 0, 1);
-        for (uint64_t at = 0; at < piece.elements; at++)
-                assert_int_equal(((int64_t *)rig->site[0].bytes)[at], at * 6);
+        check_integers(&rig->site[0], &piece, 6, 0);
 }
 
 /* Each node begins with another lane. */
@@ -207,16 +230,9 @@ TEST(lanes_do_not_wait_for_one_another) {
 
         form(rig, 3, LANES);
         for (uint32_t lane = 0; lane < LANES; lane++) {
-                piece[lane] = (struct engine_piece){ .memory = MEMORY,
-                                                     .input = lane << 21,
-                                                     .output = lane << 21,
-                                                     .elements = 1 + lane * 50000,
-                                                     .dtype = WIRE__DTYPE__I32,
-                                                     .reduce = ENGINE_SUM };
+                piece[lane] = integers(lane << 21, 1 + lane * 50000);
                 for (uint32_t rank = 0; rank < 3; rank++)
-                        for (uint64_t at = 0; at < piece[lane].elements; at++)
-                                ((uint32_t *)(rig->site[rank].bytes + piece[lane].input))[at] =
-                                        (uint32_t)at * (lane + 1) + rank;
+                        put_integers(&rig->site[rank], &piece[lane], lane + 1, rank);
         }
         for (uint32_t rank = 0; rank < 3; rank++)
                 for (uint32_t i = 0; i < LANES; i++) {
@@ -228,10 +244,7 @@ TEST(lanes_do_not_wait_for_one_another) {
         for (uint32_t lane = 0; lane < LANES; lane++) {
                 rig_await(rig, lane, 2);
                 for (uint32_t rank = 0; rank < 3; rank++)
-                        for (uint64_t at = 0; at < piece[lane].elements; at++)
-                                assert_int_equal(((uint32_t *)(rig->site[rank].bytes +
-                                                               piece[lane].input))[at],
-                                                 (uint32_t)at * (lane + 1) * 3 + 3);
+                        check_integers(&rig->site[rank], &piece[lane], (lane + 1) * 3, 3);
         }
 }
 
@@ -269,31 +282,20 @@ TEST(what_nobody_wants_has_one_place) {
 
         form(rig, 3, 1);
         for (unsigned i = 0; i < 8; i++)
-                piece[i] = (struct engine_piece){ .memory = MEMORY,
-                                                  .input = i << 20,
-                                                  .output = i << 20,
-                                                  .elements = 250000 + i,
-                                                  .dtype = WIRE__DTYPE__I32,
-                                                  .reduce = ENGINE_SUM };
-        for (unsigned i = 0; i < 8; i++)
                 for (uint32_t rank = 0; rank < 3; rank++) {
-                        struct engine_piece own = piece[i];
+                        struct engine_piece own = piece[i] = integers(i << 20, 250000 + i);
 
                         if (rank == 1) {
                                 own.input = 9 << 20; /* zeros */
                                 own.output = 11 << 20;
-                        }
-                        for (uint64_t at = 0; at < own.elements && rank != 1; at++)
-                                ((uint32_t *)(rig->site[rank].bytes + own.input))[at] =
-                                        (uint32_t)at * (i + 1) + rank;
+                        } else
+                                put_integers(&rig->site[rank], &own, i + 1, rank);
                         site_launch(&rig->site[rank], 0, i + 1, ENGINE_PAYLOAD, &own);
                 }
         rig_await(rig, 0, 8);
         for (unsigned i = 0; i < 8; i++)
                 for (uint32_t rank = 0; rank < 3; rank += 2)
-                        for (uint64_t at = 0; at < piece[i].elements; at++)
-                                assert_int_equal(((uint32_t *)(rig->site[rank].bytes + piece[i].output))[at],
-                                                 (uint32_t)at * (i + 1) * 2 + 2);
+                        check_integers(&rig->site[rank], &piece[i], (i + 1) * 2, 2);
 }
 
 /* ---- memory ---- */

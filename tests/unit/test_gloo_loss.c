@@ -14,6 +14,7 @@
 #include "engine/gloo/errand.h"
 
 static char heard[1 << 17]; /* the log of a test */
+static pid_t helper[SITES]; /* in the order of the ranks */
 
 static bool said(const char *text) {
         size_t length = strlen(heard);
@@ -39,7 +40,7 @@ static void play_patiently(struct rig *rig, patience_fn scene, const void *data)
         FAIL("the log: %s", heard);
 }
 
-static void begin(struct rig *rig, uint32_t n, uint32_t silence, pid_t *helper) {
+static void begin(struct rig *rig, uint32_t n, uint32_t silence) {
         rig_open(rig, n, 1, silence);
         for (uint32_t rank = 0; rank < n; rank++)
                 rig->site[rank].keeps_back = true;
@@ -47,7 +48,7 @@ static void begin(struct rig *rig, uint32_t n, uint32_t silence, pid_t *helper) 
         assert_int_equal(children(helper, SITES), n);
 }
 
-static void form(struct rig *rig, uint32_t n, uint32_t n_lanes, pid_t *helper) {
+static void form(struct rig *rig, uint32_t n, uint32_t n_lanes) {
         rig_form(rig, n, n_lanes);
         assert_int_equal(children(helper, SITES), n);
 }
@@ -70,6 +71,14 @@ static int end_log(void **state) {
 
 #define TEST(name) RIG_TEST(name, begin_log, end_log)
 
+/* A test of one scene, which is played patiently. */
+#define SCENE(name)                                                                                          \
+        static bool name##_scene(struct rig *rig, uint32_t silence, const void *data);                       \
+        TEST(name) {                                                                                         \
+                play_patiently(rig, name##_scene, NULL);                                                     \
+        }                                                                                                    \
+        static bool name##_scene(struct rig *rig, uint32_t silence, const void *data)
+
 /* ---- while it is made ---- */
 
 /* Awaits the tables of all nodes. Returns false if a node has given up before. */
@@ -81,6 +90,11 @@ static bool publish_all(struct rig *rig) {
                 all = all && rig->site[rank].table != NULL;
         }
         return all;
+}
+
+static void spread_all(struct rig *rig) {
+        EACH_SITE(rig, site)
+        rig_spread(site);
 }
 
 /* Returns whether each other node has lost that node, and no other one. */
@@ -95,10 +109,8 @@ static bool all_have_lost(struct rig *rig, uint32_t lost) {
         return all;
 }
 
-static bool one_never_says_where_it_is(struct rig *rig, uint32_t silence, const void *data) {
-        pid_t helper[SITES];
-
-        begin(rig, 3, silence, helper);
+SCENE(a_node_that_never_says_where_it_is_has_a_name) {
+        begin(rig, 3, silence);
         if (!publish_all(rig))
                 return false;
         rig_spread(&rig->site[0]);
@@ -107,20 +119,13 @@ static bool one_never_says_where_it_is(struct rig *rig, uint32_t silence, const 
                said("Gloo does not reach node 13: it has not said in time where it is reached");
 }
 
-TEST(a_node_that_never_says_where_it_is_has_a_name) {
-        play_patiently(rig, one_never_says_where_it_is, NULL);
-}
-
 /* It listens, but its helper is stopped. */
-static bool one_never_comes(struct rig *rig, uint32_t silence, const void *data) {
-        pid_t helper[SITES];
-
-        begin(rig, 4, silence, helper);
+SCENE(a_node_that_never_comes_has_a_name) {
+        begin(rig, 4, silence);
         if (!publish_all(rig))
                 return false;
         kill(helper[1], SIGSTOP);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                rig_spread(&rig->site[rank]);
+        spread_all(rig);
         bool named = all_have_lost(rig, 1);
         UNTIL(rig, rig->site[1].n_built > 0);
         assert_int_equal(rig->site[1].n_lost, 3);
@@ -128,34 +133,21 @@ static bool one_never_comes(struct rig *rig, uint32_t silence, const void *data)
         return named && said("Gloo does not reach node 13: its connections were not made in time");
 }
 
-TEST(a_node_that_never_comes_has_a_name) {
-        play_patiently(rig, one_never_comes, NULL);
-}
-
-static bool one_ends_while_it_connects(struct rig *rig, uint32_t silence, const void *data) {
-        pid_t helper[SITES];
-
-        begin(rig, 3, silence, helper);
+SCENE(a_helper_that_ends_while_it_connects_has_a_name) {
+        begin(rig, 3, silence);
         if (!publish_all(rig))
                 return false;
         kill(helper[2], SIGKILL);
         UNTIL(rig, rig->site[2].n_built > 0);
         assert_int_equal(rig->site[2].n_lost, 2);
-        for (uint32_t rank = 0; rank < 3; rank++)
-                rig_spread(&rig->site[rank]);
+        spread_all(rig);
         return all_have_lost(rig, 2) && said("has ended, by signal 9: this node lost the others") &&
                said("Gloo does not reach node 23: ");
 }
 
-TEST(a_helper_that_ends_while_it_connects_has_a_name) {
-        play_patiently(rig, one_ends_while_it_connects, NULL);
-}
-
 TEST(addresses_of_another_kind_are_refused) {
         unsigned char nonsense[64] = { 1 };
-        pid_t helper[SITES];
-
-        begin(rig, 2, PATIENT, helper);
+        begin(rig, 2, PATIENT);
         assert_true(publish_all(rig));
         struct engine *engine = rig->site[0].engine;
         assert_int_equal(engine->ops->learn(engine, COMM, 2, nonsense, sizeof(nonsense)), -EINVAL);
@@ -265,12 +257,12 @@ int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int options);
 int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int options) {
         if (speaks_last != NULL && speaks_last->n_built > 0) {
                 siginfo_t ended;
-                pid_t helper;
+                pid_t asked;
 
                 speaks_last = NULL;
-                assert_int_equal(children(&helper, 1), 1);
-                kill(helper, SIGUSR1);
-                assert_int_equal(__real_waitid(P_PID, (id_t)helper, &ended, WEXITED | WNOWAIT), 0);
+                assert_int_equal(children(&asked, 1), 1);
+                kill(asked, SIGUSR1);
+                assert_int_equal(__real_waitid(P_PID, (id_t)asked, &ended, WEXITED | WNOWAIT), 0);
         }
         return __real_waitid(type, id, info, options);
 }
@@ -411,17 +403,14 @@ static bool suffer(struct rig *rig, uint32_t silence, const void *data) {
         const struct stranger *stranger = data;
         unsigned port[4 * STREAMS], n = 0;
         int fd[4 * STREAMS];
-        pid_t helper[SITES];
-
-        begin(rig, 2, silence, helper);
+        begin(rig, 2, silence);
         if (!publish_all(rig))
                 return false;
         for (uint32_t rank = 0; rank < 2; rank++)
                 n += ports_of(helper[rank], port + n, 2 * STREAMS);
         for (unsigned i = 0; i < n; i++)
                 fd[i] = visit(port[i]);
-        for (uint32_t rank = 0; rank < 2; rank++)
-                rig_spread(&rig->site[rank]);
+        spread_all(rig);
         for (unsigned i = 0; i < n && stranger->speak != NULL; i++)
                 stranger->speak(fd[i]);
         for (uint32_t rank = 0; rank < 2; rank++) {
@@ -467,13 +456,10 @@ TEST(a_stranger_that_knows_how_to_greet_is_found_out) {
 
 TEST(nobody_listens_once_it_works) {
         unsigned port[64];
-        pid_t helper[SITES];
-
-        begin(rig, 3, PATIENT, helper);
+        begin(rig, 3, PATIENT);
         assert_true(publish_all(rig));
         assert_int_equal(ports_of(helper[1], port, 64), 2 * STREAMS);
-        for (uint32_t rank = 0; rank < 3; rank++)
-                rig_spread(&rig->site[rank]);
+        spread_all(rig);
         for (uint32_t rank = 0; rank < 3; rank++) {
                 UNTIL(rig, rig->site[rank].n_built > 0);
                 assert_int_equal(rig->site[rank].n_lost, 0);
@@ -489,9 +475,7 @@ static const struct engine_piece large = {
 };
 
 TEST(it_is_aborted_under_way) {
-        pid_t helper[SITES];
-
-        form(rig, 3, 2, helper);
+        form(rig, 3, 2);
         for (uint64_t sequence = 1; sequence <= 8; sequence++)
                 for (uint32_t rank = 0; rank < 2; rank++)
                         site_launch(&rig->site[rank], rank, sequence, ENGINE_PAYLOAD, &large);
@@ -503,9 +487,7 @@ TEST(it_is_aborted_under_way) {
 
 /* An abort ends what is stopped, too, and memory can be shared anew after it. */
 TEST(a_stopped_helper_is_aborted) {
-        pid_t helper[SITES];
-
-        form(rig, 2, 1, helper);
+        form(rig, 2, 1);
         kill(helper[0], SIGSTOP);
         rig_launch(rig, 0, 1, &large);
         rig_abort(rig);
@@ -513,11 +495,10 @@ TEST(a_stopped_helper_is_aborted) {
 
 /* The rest goes once there is room for it; no launch comes that would bring it along. */
 TEST(a_helper_that_was_stopped_catches_up) {
-        pid_t helper[SITES];
         uint64_t last = 0;
         int r;
 
-        form(rig, 2, 1, helper);
+        form(rig, 2, 1);
         kill(helper[0], SIGSTOP);
         do {
                 r = site_try(&rig->site[0], 0, last + 1, ENGINE_VOTE, NULL);
@@ -535,10 +516,8 @@ TEST(a_helper_that_was_stopped_catches_up) {
 /* Ends the helper of node 1. The first of the other nodes that misses something from it says so; the next one
  * may wait for that node. */
 static void lose_helper(struct rig *rig, int number, bool busy, const char *text) {
-        pid_t helper[SITES];
-
         heard[0] = '\0';
-        form(rig, 3, 1, helper);
+        form(rig, 3, 1);
         for (uint32_t rank = 0; rank < 3 && busy; rank++)
                 if (rank != 1)
                         site_launch(&rig->site[rank], 0, 1, ENGINE_PAYLOAD, &large);
@@ -568,20 +547,18 @@ TEST(a_helper_that_ends_has_a_name) {
 
 /* ---- helpers that do not answer ---- */
 
-static bool is_silent(const struct site *site, pid_t helper) {
+static bool is_silent(const struct site *site, pid_t expected) {
         uint64_t since, now = clock_now();
         pid_t pid = site->engine->ops->silent(site->engine, COMM, &since);
 
         if (pid != 0) {
-                assert_int_equal(pid, helper);
+                assert_int_equal(pid, expected);
                 assert_true(since <= now);
         }
         return pid != 0;
 }
 
-static bool one_stops(struct rig *rig, uint32_t silence, const void *data) {
-        pid_t helper[SITES];
-
+SCENE(a_stopped_helper_is_named_and_ended) {
         rig_open(rig, 3, 1, silence);
         rig_build(rig);
         assert_int_equal(children(helper, SITES), 3);
@@ -605,12 +582,8 @@ static bool one_stops(struct rig *rig, uint32_t silence, const void *data) {
         return true;
 }
 
-TEST(a_stopped_helper_is_named_and_ended) {
-        play_patiently(rig, one_stops, NULL);
-}
-
 /* Each pass is an event of an engine. Each engine has two in a beat at most, the question and the answer. */
-static bool one_waits_for_the_other(struct rig *rig, uint32_t silence, const void *data) {
+SCENE(a_helper_that_waits_for_others_answers) {
         rig_open(rig, 2, 1, silence);
         rig_build(rig);
         rig_await_built(rig);
@@ -627,14 +600,8 @@ static bool one_waits_for_the_other(struct rig *rig, uint32_t silence, const voi
         return true;
 }
 
-TEST(a_helper_that_waits_for_others_answers) {
-        play_patiently(rig, one_waits_for_the_other, NULL);
-}
-
 TEST(a_helper_that_was_stopped_for_a_moment_works_on) {
-        pid_t helper[SITES];
-
-        form(rig, 2, 1, helper);
+        form(rig, 2, 1);
         kill(helper[1], SIGSTOP);
         rig_launch(rig, 0, 1, &large);
         UNTIL(rig, is_silent(&rig->site[1], helper[1]));
@@ -652,11 +619,9 @@ static const struct engine_piece as_launched = {
 
 static void differ(struct rig *rig, const struct engine_piece *other, bool is_gathered) {
         struct engine_piece piece = as_launched;
-        pid_t helper[SITES];
-
         if (!is_gathered)
                 piece.reduce = ENGINE_COPY;
-        form(rig, 2, 2, helper);
+        form(rig, 2, 2);
         site_launch(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &piece);
         site_launch(&rig->site[1], 0, 1, other != NULL ? ENGINE_PAYLOAD : ENGINE_VOTE, other);
         for (uint64_t sequence = 1; sequence <= 50; sequence++) {
@@ -684,10 +649,8 @@ TEST(different_types_and_reductions_are_not_mixed_up) {
 
 static void differ_in_size(struct rig *rig, uint64_t elements, uint64_t others) {
         struct engine_piece piece = as_launched;
-        pid_t helper[SITES];
-
         heard[0] = '\0';
-        form(rig, 2, 1, helper);
+        form(rig, 2, 1);
         piece.elements = elements;
         site_launch(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &piece);
         piece.elements = others;

@@ -8,7 +8,6 @@
 #include "tests.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "backend/cuda/launch.h"
 #include "base/cleanup.h"

@@ -4,8 +4,6 @@
 
 #include "fixed_fixture.h"
 
-#include <errno.h>
-
 #define TEST(name) TEST_OF(name, struct fixture *f, setup, teardown)
 
 TEST(draining_opens_no_new_step) {

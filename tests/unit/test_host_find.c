@@ -87,63 +87,56 @@ TEST_ALONE(test_first_of_each_type) {
 
 /* Workers may find elements in other slices at the same time, which does not change the result. The search
  * leaves out elements before `first`, and counts from the start of the range. */
-HOST_TEST(test_the_first_of_many, 3) {
-        struct member member = member_new(backend, BYTES);
-        struct backend_range range = { member.arena, 64 };
+MEMBER_TEST(test_the_first_of_many, 3, BYTES) {
+        struct backend_range range = { member->arena, 64 };
         struct backend_task task = search(&range, WIRE__DTYPE__F32, 0);
         uint64_t n = BYTES / 4 - 16, seed = 11;
         for (unsigned turn = 0; turn < 300; turn++) {
                 uint64_t lowest = BACKEND_NOWHERE, at;
                 task.first = random_next(&seed) % n;
                 task.elements = n - task.first;
-                memset(member.map, 0, BYTES);
+                memset(member->map, 0, BYTES);
                 for (unsigned i = 0; i < 6; i++) {
                         at = random_next(&seed) % n;
-                        put(&member, 4, 16 + at, types[0].nan);
+                        put(member, 4, 16 + at, types[0].nan);
                         if (at >= task.first && at < lowest)
                                 lowest = at;
                 }
                 assert_int_equal(found_by(backend, done, &task), lowest);
         }
-        member_free(backend, &member);
 }
 
 /* The search reads nothing after the first element: holes there stay holes. In huge pages one read makes 2
  * MiB. */
-HOST_TEST(test_it_ends_with_what_it_has_found, 1) {
-        struct member member = member_new(backend, 8 * BYTES);
-        struct backend_range range = { member.arena, 0 };
+MEMBER_TEST(test_it_ends_with_what_it_has_found, 1, 8 * BYTES) {
+        struct backend_range range = { member->arena, 0 };
         struct backend_task task = search(&range, WIRE__DTYPE__F64, 8 * BYTES / 8);
-        put(&member, 8, 5, types[1].nan);
-        punch(member.arena, ARENA_PAGE, 8 * BYTES - ARENA_PAGE);
+        put(member, 8, 5, types[1].nan);
+        punch(member->arena, ARENA_PAGE, 8 * BYTES - ARENA_PAGE);
         assert_int_equal(found_by(backend, done, &task), 5);
-        assert_true(touched(member.arena) <= (UINT64_C(4) << 20));
-        member_free(backend, &member);
+        assert_true(touched(member->arena) <= (UINT64_C(4) << 20));
 }
 
 /* Holes cancel a search, as they cancel any task. */
-HOST_TEST(test_holes_end_it, 2) {
-        uint64_t bytes = 3 * TASK_LOOK_SLICES * KERNEL_SLICE_BYTES;
-        struct member member = member_new(backend, bytes);
-        struct backend_range range = { member.arena, 0 };
+MEMBER_TEST(test_holes_end_it, 2, 3 * TASK_LOOK_SLICES * KERNEL_SLICE_BYTES) {
+        uint64_t bytes = member->bytes;
+        struct backend_range range = { member->arena, 0 };
         struct backend_task task = search(&range, WIRE__DTYPE__F32, bytes / 4);
-        put(&member, 4, bytes / 4 - 1, types[0].nan);
+        put(member, 4, bytes / 4 - 1, types[0].nan);
         assert_int_equal(found_by(backend, done, &task), bytes / 4 - 1);
-        punch(member.arena, 0, bytes);
+        punch(member->arena, 0, bytes);
         fixture_run(backend, done, &task);
         assert_true(done->at[0].cancelled);
-        assert_ptr_equal(done->at[0].withdrawn, member.arena);
+        assert_ptr_equal(done->at[0].withdrawn, member->arena);
         assert_int_equal(done->at[0].found, BACKEND_NOWHERE);
-        assert_int_equal(touched(member.arena), 0);
-        member_free(backend, &member);
+        assert_int_equal(touched(member->arena), 0);
 }
 
 /* A search is cancelled by its id, whether it is queued, at work or done. Its result is the right one, or
  * none. */
-HOST_TEST(test_cancel, 2) {
-        struct member member = member_new(backend, BYTES);
-        struct backend_range range = { member.arena, 0 };
-        put(&member, 4, BYTES / 4 - 1, types[0].nan);
+MEMBER_TEST(test_cancel, 2, BYTES) {
+        struct backend_range range = { member->arena, 0 };
+        put(member, 4, BYTES / 4 - 1, types[0].nan);
         for (unsigned i = 0; i < 200; i++) {
                 struct backend_task task = search(&range, WIRE__DTYPE__F32, BYTES / 4);
                 struct backend_result result;
@@ -155,7 +148,6 @@ HOST_TEST(test_cancel, 2) {
                 assert_int_equal(done->at[i].id, task.id);
                 assert_int_equal(done->at[i].found, done->at[i].cancelled ? BACKEND_NOWHERE : BYTES / 4 - 1);
         }
-        member_free(backend, &member);
 }
 
 /* A room for a task holds each one that is smaller, though that may be cut finer. */
@@ -169,9 +161,8 @@ TEST_ALONE(test_room) {
         }
 }
 
-HOST_TEST(test_refused, 1) {
-        struct member member = member_new(backend, BYTES);
-        struct backend_range range[2] = { { member.arena, 0 }, { member.arena, 0 } };
+MEMBER_TEST(test_refused, 1, BYTES) {
+        struct backend_range range[2] = { { member->arena, 0 }, { member->arena, 0 } };
         struct backend_task wrong[5];
         struct backend_result result;
         for (unsigned i = 0; i < 5; i++)
@@ -187,5 +178,4 @@ HOST_TEST(test_refused, 1) {
                 wrong[i].elements = BYTES / 8;
                 assert_int_equal(backend->compute->submit(backend, &wrong[i], &result), -EINVAL);
         }
-        member_free(backend, &member);
 }

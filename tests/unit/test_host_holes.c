@@ -24,30 +24,22 @@ static void run_with_holes(struct backend *backend, struct done *done, const str
 
 /* Holes at any place in inputs and outputs, for small tasks of the caller's thread and large ones of the
  * workers. */
-TEST_ALONE(test_holes) {
+HOST_TEST(test_holes, 2) {
         static const uint64_t sizes[] = { ARENA_PAGE, KERNEL_SMALL_TASK, 12u << 20 };
         for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-                struct done *done = malloc(sizeof *done);
-                struct backend *backend = fixture_open(2, done);
-                struct member member[3];
-                struct backend_range range[3];
+                struct member members[3];
+                struct backend_range range[3] = { { 0 } };
                 struct backend_task task =
                         task_on(range, 3, WIRE__DTYPE__F32, WIRE__REDUCE__SUM, sizes[i] / 4);
-                for (unsigned j = 0; j < 3; j++) {
-                        member[j] = member_new(backend, sizes[i]);
-                        range[j] = (struct backend_range){ member[j].arena, 0 };
-                }
-                run_with_holes(backend, done, &task, &member[1], 0, ARENA_PAGE);
-                run_with_holes(backend, done, &task, &member[2], sizes[i] - ARENA_PAGE, ARENA_PAGE);
-                run_with_holes(backend, done, &task, &member[0], 0, sizes[i]);
+                members_new(backend, members, range, 3, sizes[i]);
+                run_with_holes(backend, done, &task, &members[1], 0, ARENA_PAGE);
+                run_with_holes(backend, done, &task, &members[2], sizes[i] - ARENA_PAGE, ARENA_PAGE);
+                run_with_holes(backend, done, &task, &members[0], 0, sizes[i]);
                 task = task_on(range, 1, WIRE__DTYPE__U8, WIRE__REDUCE__REDUCE_NONE, sizes[i]);
                 task.n_outputs = 2;
                 task.outputs = range + 1;
-                run_with_holes(backend, done, &task, &member[2], sizes[i] - ARENA_PAGE, ARENA_PAGE);
-                run_with_holes(backend, done, &task, &member[0], 0, ARENA_PAGE);
-                for (unsigned j = 0; j < 3; j++)
-                        member_free(backend, &member[j]);
-                backend->ops->close(backend);
-                free(done);
+                run_with_holes(backend, done, &task, &members[2], sizes[i] - ARENA_PAGE, ARENA_PAGE);
+                run_with_holes(backend, done, &task, &members[0], 0, ARENA_PAGE);
+                members_free(backend, members, 3);
         }
 }

@@ -4,6 +4,7 @@
  * order matters the tasks run a kernel of the test, which notes each slice and can be held: nothing here
  * depends on time.
  */
+#include "descriptors.h"
 #include "host_fixture.h"
 #include "tests.h"
 
@@ -11,9 +12,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
-#include <stdio.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "backend/host/arena.h"
 #include "backend/host/pool.h"
@@ -302,10 +301,11 @@ POOL_TEST(test_cancel_finished, 1) {
 /* After the end of a cancelled task its memory may go. */
 HOST_TEST(test_no_access_after_cancel, 2) {
         for (unsigned round = 0; round < 20; round++) {
-                struct member a = member_new(backend, 16u << 20), b = member_new(backend, 16u << 20);
-                struct backend_range ranges[2] = { { a.arena, 0 }, { b.arena, 0 } };
+                struct member members[2];
+                struct backend_range ranges[2] = { { 0 } };
                 struct backend_task task = task_on(ranges, 2, WIRE__DTYPE__F32, WIRE__REDUCE__AVG, 4u << 20);
                 struct backend_result result;
+                members_new(backend, members, ranges, 2, 16u << 20);
                 task.id = round + 1;
                 task.statistics = true;
                 assert_int_equal(backend->compute->submit(backend, &task, &result), 0);
@@ -314,13 +314,14 @@ HOST_TEST(test_no_access_after_cancel, 2) {
                 backend->compute->cancel(backend, task.id);
                 fixture_wait(backend, done, round + 1);
                 assert_int_equal(done->at[round].id, task.id);
-                assert_int_equal(mprotect(arena_of(a.arena)->map, a.bytes, PROT_NONE), 0);
-                assert_int_equal(mprotect(arena_of(b.arena)->map, b.bytes, PROT_NONE), 0);
+                for (unsigned i = 0; i < 2; i++)
+                        assert_int_equal(mprotect(arena_of(members[i].arena)->map, members[i].bytes,
+                                                  PROT_NONE),
+                                         0);
                 backend->ops->ping(backend);
                 while (backend->ops->ping(backend) > 0) /* every worker has passed by since */
                         sched_yield();
-                member_free(backend, &a);
-                member_free(backend, &b);
+                members_free(backend, members, 2);
         }
 }
 
@@ -448,12 +449,11 @@ static void many_submit(struct backend *backend, struct done *done, struct membe
                 backend->compute->cancel(backend, i - i % 3);
 }
 
-HOST_TEST(test_many, 3) {
-        struct member member = member_new(backend, (SLOTS + 1) * SLOT_BYTES);
+MEMBER_TEST(test_many, 3, (SLOTS + 1) * SLOT_BYTES) {
         unsigned char seen[MANY] = { 0 };
-        memset(member.map + SLOTS * SLOT_BYTES, 0x3f, SLOT_BYTES);
+        memset(member->map + SLOTS * SLOT_BYTES, 0x3f, SLOT_BYTES);
         for (unsigned i = 0; i < MANY; i++)
-                many_submit(backend, done, &member, i);
+                many_submit(backend, done, member, i);
         fixture_wait(backend, done, MANY);
         for (unsigned i = 0; i < MANY; i++) {
                 assert_int_equal(seen[done->at[i].id]++, 0);
@@ -461,10 +461,9 @@ HOST_TEST(test_many, 3) {
         }
         for (unsigned i = 0; i < SLOTS; i++) /* every slot has had tasks of the greatest length */
                 for (unsigned j = 0; j < SLOT_BYTES; j++)
-                        if (member.map[i * SLOT_BYTES + j] != (j < 140000 * sizeof(float) ? 0x3f : 0))
+                        if (member->map[i * SLOT_BYTES + j] != (j < 140000 * sizeof(float) ? 0x3f : 0))
                                 fail_msg("slot %u, byte %u", i, j);
         assert_true(backend->ops->cpu_us(backend) > 0);
-        member_free(backend, &member);
 }
 
 /* ---- arenas ---- */
@@ -493,13 +492,6 @@ HOST_TEST(test_arena_accounts, 1) {
         ask_free(arena);
 }
 
-static int sealed_memory(uint64_t bytes) {
-        int fd = memfd_create("member", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-        assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
-        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-        return fd;
-}
-
 static char text[1024]; /* why memory was refused */
 
 static int adopt(struct backend *backend, enum memory_kind kind, int *fd, uint64_t offset, uint64_t bytes,
@@ -517,7 +509,7 @@ static int adopt(struct backend *backend, enum memory_kind kind, int *fd, uint64
 /* The same memory is known again through any descriptor, and only that. */
 HOST_TEST(test_identity, 1) {
         struct backend_memory *memory[5];
-        int fd = sealed_memory(4 * ARENA_PAGE), again = dup(fd), other = sealed_memory(4 * ARENA_PAGE);
+        int fd = memfd_sealed(4 * ARENA_PAGE), again = dup(fd), other = memfd_sealed(4 * ARENA_PAGE);
         assert_int_equal(fallocate(fd, 0, 0, 4 * ARENA_PAGE), 0);
         assert_int_equal(fallocate(other, 0, 0, 4 * ARENA_PAGE), 0);
         assert_int_equal(adopt(backend, MEMORY_OFFERED, &fd, 0, 4 * ARENA_PAGE, &memory[0]), 0);
@@ -571,13 +563,12 @@ TEST_ALONE(test_returned_memory) {
 }
 
 /* The arena is memory of the member's own, from its third page on. The member sees the results in it. */
-HOST_TEST(test_adopted_arena, 1) {
-        struct member other = member_new(backend, ARENA_PAGE);
+MEMBER_TEST(test_adopted_arena, 1, ARENA_PAGE) {
         struct backend_memory *arena;
-        struct backend_range range[2];
+        struct backend_range range[2] = { { 0 } };
         struct backend_task task = task_on(range, 2, WIRE__DTYPE__I32, WIRE__REDUCE__SUM, 16);
         uint64_t bytes = 600 * ARENA_PAGE; /* a large one */
-        int fd = sealed_memory(bytes);
+        int fd = memfd_sealed(bytes);
         int32_t *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
                 *at = map + (2 * ARENA_PAGE + 64) / 4;
         assert_int_equal(adopt(backend, MEMORY_OFFERED, &fd, 0, bytes, &arena), WIRE__CODE__INVALID);
@@ -590,37 +581,34 @@ HOST_TEST(test_adopted_arena, 1) {
                          0);
         assert_int_equal(fd, -1);
         assert_int_equal(backend->memory->bytes(arena), bytes - 2 * ARENA_PAGE);
-        range[0] = (struct backend_range){ other.arena, 0 };
+        range[0] = (struct backend_range){ member->arena, 0 };
         range[1] = (struct backend_range){ arena, 64 };
         for (int32_t i = 0; i < 16; i++) {
-                ((int32_t *)(void *)other.map)[i] = 100 * i;
+                ((int32_t *)(void *)member->map)[i] = 100 * i;
                 at[i] = i;
         }
         fixture_run(backend, done, &task);
         for (int32_t i = 0; i < 16; i++) {
                 assert_int_equal(at[i], 101 * i);
-                assert_int_equal(((int32_t *)(void *)other.map)[i], 101 * i);
+                assert_int_equal(((int32_t *)(void *)member->map)[i], 101 * i);
         }
         munmap(map, bytes);
         ask_free(arena);
-        member_free(backend, &other);
 }
 
 /* A hole is found before a large task, and before small ones that make up as much. */
-HOST_TEST(test_arena_check, 1) {
-        struct member member = member_new(backend, 16 * ARENA_PAGE);
+MEMBER_TEST(test_arena_check, 1, 16 * ARENA_PAGE) {
         struct refusal refusal = { 0 };
-        assert_int_equal(backend->memory->check(member.arena, MEMORY_UNCHECKED, &refusal), 0);
-        punch(member.arena, 3 * ARENA_PAGE, ARENA_PAGE);
-        assert_int_equal(backend->memory->check(member.arena, MEMORY_UNCHECKED - 1, &refusal), 0);
-        assert_int_equal(backend->memory->check(member.arena, 1, &refusal), WIRE__CODE__INVALID);
+        assert_int_equal(backend->memory->check(member->arena, MEMORY_UNCHECKED, &refusal), 0);
+        punch(member->arena, 3 * ARENA_PAGE, ARENA_PAGE);
+        assert_int_equal(backend->memory->check(member->arena, MEMORY_UNCHECKED - 1, &refusal), 0);
+        assert_int_equal(backend->memory->check(member->arena, 1, &refusal), WIRE__CODE__INVALID);
         assert_non_null(strstr(refusal.text, "holes were punched"));
-        assert_int_equal(backend->memory->check(member.arena, MEMORY_UNCHECKED - 1, &refusal), 0);
-        assert_int_equal(backend->memory->check(member.arena, UINT64_C(1) << 40, &refusal),
+        assert_int_equal(backend->memory->check(member->arena, MEMORY_UNCHECKED - 1, &refusal), 0);
+        assert_int_equal(backend->memory->check(member->arena, UINT64_C(1) << 40, &refusal),
                          WIRE__CODE__INVALID);
-        member.map[3 * ARENA_PAGE] = 1;
-        assert_int_equal(backend->memory->check(member.arena, UINT64_C(1) << 40, &refusal), 0);
-        member_free(backend, &member);
+        member->map[3 * ARENA_PAGE] = 1;
+        assert_int_equal(backend->memory->check(member->arena, UINT64_C(1) << 40, &refusal), 0);
 }
 
 /* Mappings of arenas in this process. */
@@ -718,10 +706,9 @@ HOST_TEST(test_arena_seals, 1) {
 
 /* The daemon's own memory can be used without a touch from outside. Its fd leads to the bytes at its
  * address. */
-HOST_TEST(test_own_memory, 1) {
-        struct member member = member_new(backend, 4 * ARENA_PAGE);
+MEMBER_TEST(test_own_memory, 1, 4 * ARENA_PAGE) {
         struct backend_memory *own;
-        struct backend_range ranges[2] = { { member.arena, ARENA_PAGE }, { NULL, 2 * ARENA_PAGE } };
+        struct backend_range ranges[2] = { { member->arena, ARENA_PAGE }, { NULL, 2 * ARENA_PAGE } };
         struct backend_task task = task_on(ranges, 1, WIRE__DTYPE__U8, WIRE__REDUCE__REDUCE_NONE, 5);
         unsigned char *map;
         assert_int_equal(ask_own(backend, ARENA_PAGE - 1, &own), -EINVAL);
@@ -730,30 +717,27 @@ HOST_TEST(test_own_memory, 1) {
         task.outputs = &ranges[1];
         map = mmap(NULL, 4 * ARENA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd_of(own), 0);
         assert_ptr_not_equal(map, MAP_FAILED);
-        memcpy(member.map + ARENA_PAGE, "there", 5);
+        memcpy(member->map + ARENA_PAGE, "there", 5);
         fixture_run(backend, done, &task);
         assert_memory_equal((unsigned char *)backend->memory->address(own) + 2 * ARENA_PAGE, "there", 5);
         memcpy(map + 2 * ARENA_PAGE, "back!", 5);
         task.inputs = &ranges[1], task.outputs = &ranges[0];
         fixture_run(backend, done, &task);
-        assert_memory_equal(member.map + ARENA_PAGE, "back!", 5);
+        assert_memory_equal(member->map + ARENA_PAGE, "back!", 5);
         munmap(map, 4 * ARENA_PAGE);
         ask_free(own);
-        member_free(backend, &member);
 }
 
 /* Pages of an arena on which no task works stay untouched, even next to a reduction. */
-HOST_TEST(test_reduction_touches_no_more, 2) {
-        struct member member = member_new(backend, 4u << 20);
-        struct backend_range range = { member.arena, 0 };
+MEMBER_TEST(test_reduction_touches_no_more, 2, 4u << 20) {
+        struct backend_range range = { member->arena, 0 };
         struct backend_task task =
                 task_on(&range, 1, WIRE__DTYPE__F32, WIRE__REDUCE__AVG, (2u << 20) / sizeof(float));
         task.statistics = true;
-        punch(member.arena, 2u << 20, 2u << 20);
-        assert_int_equal(touched(member.arena), 2u << 20);
+        punch(member->arena, 2u << 20, 2u << 20);
+        assert_int_equal(touched(member->arena), 2u << 20);
         fixture_run(backend, done, &task);
-        assert_int_equal(touched(member.arena), 2u << 20); /* reading ahead does not count as touching */
-        member_free(backend, &member);
+        assert_int_equal(touched(member->arena), 2u << 20); /* reading ahead does not count as touching */
 }
 
 /* ---- threads ---- */

@@ -10,7 +10,6 @@
 #include "tests.h"
 
 #include <float.h>
-#include <stdio.h>
 
 #include "base/cleanup.h"
 #include "kernel/kernel.h"
@@ -619,15 +618,14 @@ TEST(test_statistics_of_a_result) {
 }
 
 /* Many inputs, more than any special case takes, and a divisor that is not their number. */
-HOST_TEST(test_world, 2) {
-        struct member member = member_new(backend, LIMIT_LOCAL * ARENA_PAGE);
+MEMBER_TEST(test_world, 2, LIMIT_LOCAL *ARENA_PAGE) {
         struct backend_range ranges[LIMIT_LOCAL];
         struct backend_task task = task_on(ranges, LIMIT_LOCAL, WIRE__DTYPE__F32, WIRE__REDUCE__AVG, 1000);
         float expected[1000] = { 0 };
         task.divisor = 100;
         for (unsigned j = 0; j < LIMIT_LOCAL; j++) {
-                float *values = (float *)(void *)(member.map + j * ARENA_PAGE);
-                ranges[j] = (struct backend_range){ member.arena, j * ARENA_PAGE };
+                float *values = (float *)(void *)(member->map + j * ARENA_PAGE);
+                ranges[j] = (struct backend_range){ member->arena, j * ARENA_PAGE };
                 for (unsigned i = 0; i < 1000; i++) {
                         values[i] = (float)(j * 1000 + i) * 0.37f;
                         expected[i] = j == 0 ? values[i] * 0.01f : expected[i] + values[i] * 0.01f;
@@ -635,14 +633,12 @@ HOST_TEST(test_world, 2) {
         }
         fixture_run(backend, done, &task);
         for (unsigned j = 0; j < LIMIT_LOCAL; j++)
-                assert_memory_equal(member.map + j * ARENA_PAGE, expected, sizeof expected);
+                assert_memory_equal(member->map + j * ARENA_PAGE, expected, sizeof expected);
         assert_true(done->at[0].sum_squares == 0); /* none were asked for */
-        member_free(backend, &member);
 }
 
-HOST_TEST(test_refused, 1) {
-        struct member member = member_new(backend, 4 * ARENA_PAGE);
-        struct backend_range range = { member.arena, 0 };
+MEMBER_TEST(test_refused, 1, 4 * ARENA_PAGE) {
+        struct backend_range range = { member->arena, 0 };
         struct backend_task good = task_on(&range, 1, WIRE__DTYPE__I32, WIRE__REDUCE__SUM, 10);
         struct backend_task bad[] = { good, good, good, good, good, good, good };
         struct backend_result result;
@@ -656,5 +652,4 @@ HOST_TEST(test_refused, 1) {
         assert_int_equal(backend->compute->submit(backend, &good, &result), 1);
         for (unsigned i = 0; i < array_size(bad); i++)
                 assert_int_equal(backend->compute->submit(backend, &bad[i], &result), -EINVAL);
-        member_free(backend, &member);
 }

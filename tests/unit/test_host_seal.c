@@ -87,78 +87,71 @@ static void make(struct backend *backend, struct done *done, const struct member
         }
 }
 
-HOST_TEST(they_are_what_the_header_says, 3) {
-        struct member member = member_new(backend, 2 * BYTES);
-
+MEMBER_TEST(they_are_what_the_header_says, 3, 2 * BYTES) {
         for (unsigned shape = 0; shape < SHAPES; shape++) {
-                make(backend, done, &member, shape);
-                assert_memory_equal(member.map, member.map + GIVEN, shapes[shape].part * shapes[shape].parts);
+                make(backend, done, member, shape);
+                assert_memory_equal(member->map, member->map + GIVEN,
+                                    shapes[shape].part * shapes[shape].parts);
                 for (uint64_t piece = 0; piece < pieces_of(shape); piece++) {
-                        struct sha256 want = expected(member.map, shape, piece);
+                        struct sha256 want = expected(member->map, shape, piece);
 
-                        assert_memory_equal(member.map + SEALS_AT + piece * SEAL_BYTES, want.byte, 32);
+                        assert_memory_equal(member->map + SEALS_AT + piece * SEAL_BYTES, want.byte, 32);
                 }
-                assert_int_equal(member.map[SEALS_AT + pieces_of(shape) * SEAL_BYTES], 0);
-                assert_int_equal(found_by(backend, done, &member, shape), BACKEND_NOWHERE);
+                assert_int_equal(member->map[SEALS_AT + pieces_of(shape) * SEAL_BYTES], 0);
+                assert_int_equal(found_by(backend, done, member, shape), BACKEND_NOWHERE);
         }
-        member_free(backend, &member);
 }
 
-HOST_TEST(the_first_piece_that_was_changed_is_found, 3) {
-        struct member member = member_new(backend, 2 * BYTES);
+MEMBER_TEST(the_first_piece_that_was_changed_is_found, 3, 2 * BYTES) {
         uint64_t seed = 5;
 
         for (unsigned shape = 0; shape < SHAPES; shape++) {
                 uint64_t part = shapes[shape].part, each = seal_pieces(part),
                          all = part * shapes[shape].parts;
 
-                make(backend, done, &member, shape);
+                make(backend, done, member, shape);
                 for (unsigned turn = 0; turn < 20; turn++) {
                         uint64_t at = turn == 0 ? 0 : turn == 1 ? all - 1 : random_next(&seed) % all;
                         uint64_t of = random_next(&seed) % (pieces_of(shape) * SEAL_BYTES);
                         uint64_t piece = at / part * each + at % part / SEAL_PIECE;
 
-                        member.map[at] ^= 0x10;
-                        assert_int_equal(found_by(backend, done, &member, shape), piece);
-                        member.map[SEALS_AT + of] ^= 1;
+                        member->map[at] ^= 0x10;
+                        assert_int_equal(found_by(backend, done, member, shape), piece);
+                        member->map[SEALS_AT + of] ^= 1;
                         if (of / SEAL_BYTES < piece)
                                 piece = of / SEAL_BYTES;
-                        assert_int_equal(found_by(backend, done, &member, shape), piece);
-                        member.map[at] ^= 0x10;
-                        assert_int_equal(found_by(backend, done, &member, shape), of / SEAL_BYTES);
-                        member.map[SEALS_AT + of] ^= 1;
+                        assert_int_equal(found_by(backend, done, member, shape), piece);
+                        member->map[at] ^= 0x10;
+                        assert_int_equal(found_by(backend, done, member, shape), of / SEAL_BYTES);
+                        member->map[SEALS_AT + of] ^= 1;
                 }
-                assert_int_equal(found_by(backend, done, &member, shape), BACKEND_NOWHERE);
+                assert_int_equal(found_by(backend, done, member, shape), BACKEND_NOWHERE);
         }
-        member_free(backend, &member);
 }
 
 /* No seal is all zero, so what is not there is none. */
-HOST_TEST(a_piece_does_not_stand_for_another, 1) {
-        struct member member = member_new(backend, 2 * BYTES);
+MEMBER_TEST(a_piece_does_not_stand_for_another, 1, 2 * BYTES) {
         unsigned char seal[32];
 
-        make(backend, done, &member, 2);
+        make(backend, done, member, 2);
         for (unsigned i = 0; i < 64; i++)
-                member.map[i] = member.map[64 + i];
-        memcpy(member.map + SEALS_AT, member.map + SEALS_AT + 32, 32);
-        assert_int_equal(found_by(backend, done, &member, 2), 0);
-        make(backend, done, &member, 2);
-        memcpy(seal, member.map + SEALS_AT, 32);
-        memset(member.map + SEALS_AT, 0, 32);
-        assert_int_equal(found_by(backend, done, &member, 2), 0);
-        memcpy(member.map + SEALS_AT, seal, 32);
-        assert_int_equal(found_by(backend, done, &member, 2), BACKEND_NOWHERE);
-        member_free(backend, &member);
+                member->map[i] = member->map[64 + i];
+        memcpy(member->map + SEALS_AT, member->map + SEALS_AT + 32, 32);
+        assert_int_equal(found_by(backend, done, member, 2), 0);
+        make(backend, done, member, 2);
+        memcpy(seal, member->map + SEALS_AT, 32);
+        memset(member->map + SEALS_AT, 0, 32);
+        assert_int_equal(found_by(backend, done, member, 2), 0);
+        memcpy(member->map + SEALS_AT, seal, 32);
+        assert_int_equal(found_by(backend, done, member, 2), BACKEND_NOWHERE);
 }
 
 /* The loop thread does what takes it no longer than a small reduction. */
-HOST_TEST(many_pieces_are_for_workers, 1) {
-        struct member member = member_new(backend, 2 * BYTES);
+MEMBER_TEST(many_pieces_are_for_workers, 1, 2 * BYTES) {
         struct backend_seal seal = { .key = key.key, .part = 64 };
-        struct backend_range ranges[] = { { member.arena, GIVEN },
-                                          { member.arena, SEALS_AT },
-                                          { member.arena, 0 } };
+        struct backend_range ranges[] = { { member->arena, GIVEN },
+                                          { member->arena, SEALS_AT },
+                                          { member->arena, 0 } };
         struct backend_task task = task_of(&seal, ranges, true, 1);
         struct backend_result result;
 
@@ -170,15 +163,13 @@ HOST_TEST(many_pieces_are_for_workers, 1) {
         task.elements = 1;
         assert_int_equal(backend->compute->submit(backend, &task, &result), 0);
         fixture_wait(backend, done, 2);
-        member_free(backend, &member);
 }
 
-HOST_TEST(what_is_no_such_task_is_refused, 1) {
-        struct member member = member_new(backend, 2 * BYTES);
+MEMBER_TEST(what_is_no_such_task_is_refused, 1, 2 * BYTES) {
         struct backend_seal seal = { .key = key.key, .part = 64 }, none = { .key = key.key };
-        struct backend_range ranges[] = { { member.arena, GIVEN },
-                                          { member.arena, SEALS_AT },
-                                          { member.arena, 0 } };
+        struct backend_range ranges[] = { { member->arena, GIVEN },
+                                          { member->arena, SEALS_AT },
+                                          { member->arena, 0 } };
         struct backend_task wrong[7];
         struct backend_result result;
 
@@ -193,5 +184,4 @@ HOST_TEST(what_is_no_such_task_is_refused, 1) {
         wrong[6].seal = &none;
         for (unsigned i = 0; i < 7; i++)
                 assert_int_equal(backend->compute->submit(backend, &wrong[i], &result), -EINVAL);
-        member_free(backend, &member);
 }

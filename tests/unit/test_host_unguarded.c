@@ -4,13 +4,10 @@
 #include "host_fixture.h"
 #include "tests.h"
 
-#include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "backend/host/guard.h"
 #include "backend/host/task.h"
@@ -30,30 +27,22 @@ static int forbid_userfaultfd(void **state) {
         return guard_open() == -EPERM ? 0 : -1;
 }
 
-TEST_WITH(holes_are_looked_for, forbid_userfaultfd, NULL) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(2, done);
+HOST_TEST_WITH(holes_are_looked_for, 2, 0, forbid_userfaultfd, NULL) {
         uint64_t bytes = 3 * TASK_LOOK_SLICES * KERNEL_SLICE_BYTES;
-        struct member member[3];
-        struct backend_range range[3];
+        struct member members[3];
+        struct backend_range range[3] = { { 0 } };
         struct backend_task task = task_on(range, 3, WIRE__DTYPE__F32, WIRE__REDUCE__SUM, bytes / 4);
 
-        for (unsigned i = 0; i < 3; i++) {
-                member[i] = member_new(backend, bytes);
-                range[i] = (struct backend_range){ member[i].arena, 0 };
-        }
+        members_new(backend, members, range, 3, bytes);
         fixture_run(backend, done, &task);
         assert_false(done->at[0].cancelled);
         assert_null(done->at[0].withdrawn);
-        punch(member[1].arena, 0, bytes);
+        punch(members[1].arena, 0, bytes);
         fixture_run(backend, done, &task);
         assert_true(done->at[1].cancelled);
-        assert_ptr_equal(done->at[1].withdrawn, member[1].arena);
+        assert_ptr_equal(done->at[1].withdrawn, members[1].arena);
         /* By the other worker, while the first looks; in huge pages it is the whole of what lies before
          * the next look. */
-        assert_true(touched(member[1].arena) <= TASK_LOOK_SLICES * KERNEL_SLICE_BYTES);
-        for (unsigned i = 0; i < 3; i++)
-                member_free(backend, &member[i]);
-        backend->ops->close(backend);
-        free(done);
+        assert_true(touched(members[1].arena) <= TASK_LOOK_SLICES * KERNEL_SLICE_BYTES);
+        members_free(backend, members, 3);
 }

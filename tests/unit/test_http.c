@@ -2,9 +2,6 @@
 /* Requests for metrics, and the answers to them. */
 #include "tests.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "core/http.h"
 
 static struct http_request parsed(const char *text) {

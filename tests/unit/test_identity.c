@@ -2,19 +2,13 @@
 /* The identity that a daemon keeps over its runs: no number comes twice, and errors name a file, or a place,
  * that cannot be relied upon. */
 #include "tests.h"
+#include "tree_fixture.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/identity.h"
 
-static char directory[] = "/tmp/gradsync-identity-XXXXXX", path[64], error[512];
+static char path[64], error[512];
 static int fail_fsync, fail_rename; /* the call from now on that fails; 0: none */
 static unsigned synced, renamed;
 
@@ -43,30 +37,19 @@ int __wrap_renameat(int from, const char *old, int to, const char *new) {
 }
 
 static int setup(void **state) {
-        strcpy(directory + strlen(directory) - 6, "XXXXXX");
-        assert_non_null(mkdtemp(directory));
-        snprintf(path, sizeof(path), "%s/id", directory);
+        assert_int_equal(tree_make(state), 0);
+        strcpy(path, in_tree("id"));
         error[0] = '\0';
         fail_fsync = fail_rename = 0;
         synced = renamed = 0;
         return 0;
 }
 
-static int teardown(void **state) {
-        static const char *const names[] = { "id", "id.lock", "id.new" };
-        char name[64];
-
-        for (unsigned i = 0; i < 3; i++) {
-                snprintf(name, sizeof(name), "%s/%s", directory, names[i]);
-                unlink(name);
-                rmdir(name);
-        }
-        return rmdir(directory);
-}
+#define TEST(name) TEST_WITH(name, setup, tree_remove)
 
 static int open_id(struct identity **ret) {
         *ret = NULL;
-        return identity_open(directory, "id", ret, error, sizeof(error));
+        return identity_open(root, "id", ret, error, sizeof(error));
 }
 
 static struct identity *start(void) {
@@ -90,7 +73,7 @@ static void assert_unreliable(const char *what) {
         assert_non_null(strstr(error, "restore it, or"));
 }
 
-TEST_WITH(starts_are_counted_and_the_rest_stays, setup, teardown) {
+TEST(starts_are_counted_and_the_rest_stays) {
         uint8_t node[IDENTITY_NODE];
         struct identity *identity = start();
         struct stat info;
@@ -125,7 +108,7 @@ static int read_file(unsigned char bytes[FILE_BYTES]) {
 }
 
 /* However a run ends, and however many terms it has used. */
-TEST_WITH(no_term_comes_twice, setup, teardown) {
+TEST(no_term_comes_twice) {
         static const unsigned taken[] = { 0, 3000, (1u << 20) + 1, 3000 }; /* one more than are reserved */
         uint64_t last = 0, term;
 
@@ -145,7 +128,7 @@ TEST_WITH(no_term_comes_twice, setup, teardown) {
 }
 
 /* A run that begins with an older copy of the file does not use the terms that were used since. */
-TEST_WITH(terms_are_apart_where_a_file_is_put_back, setup, teardown) {
+TEST(terms_are_apart_where_a_file_is_put_back) {
         unsigned char bytes[FILE_BYTES];
         uint64_t term[2], next;
         int fd;
@@ -164,7 +147,7 @@ TEST_WITH(terms_are_apart_where_a_file_is_put_back, setup, teardown) {
         assert_true(next > 10); /* ten of 2^30 */
 }
 
-TEST_WITH(two_daemons_never_share_it, setup, teardown) {
+TEST(two_daemons_never_share_it) {
         struct identity *first = start(), *second;
 
         assert_int_equal(open_id(&second), -EWOULDBLOCK);
@@ -178,7 +161,7 @@ TEST_WITH(two_daemons_never_share_it, setup, teardown) {
 
 /* A machine that goes down in the middle of a write leaves the other slot; what was written may have been
  * used. */
-TEST_WITH(one_slot_is_enough, setup, teardown) {
+TEST(one_slot_is_enough) {
         unsigned char bytes[FILE_BYTES];
         uint64_t instance, term, last;
         struct identity *identity = start();
@@ -205,7 +188,7 @@ TEST_WITH(one_slot_is_enough, setup, teardown) {
         close(fd);
 }
 
-TEST_WITH(damaged_files_are_refused, setup, teardown) {
+TEST(damaged_files_are_refused) {
         unsigned char bytes[FILE_BYTES + 1] = { 0 };
         int fd;
 
@@ -229,7 +212,7 @@ TEST_WITH(damaged_files_are_refused, setup, teardown) {
         close(fd);
 }
 
-TEST_WITH(a_daemon_remembers_its_place, setup, teardown) {
+TEST(a_daemon_remembers_its_place) {
         struct identity *identity = start();
 
         assert_int_equal(identity_address(identity), IDENTITY_NO_PLACE);
@@ -245,7 +228,7 @@ TEST_WITH(a_daemon_remembers_its_place, setup, teardown) {
         identity_close(identity);
 }
 
-TEST_WITH(files_that_others_can_touch_are_refused, setup, teardown) {
+TEST(files_that_others_can_touch_are_refused) {
         static const mode_t modes[] = { 0644, 0660, 0400, 0602, 04600 };
 
         identity_close(start());
@@ -261,11 +244,10 @@ TEST_WITH(files_that_others_can_touch_are_refused, setup, teardown) {
         }
 }
 
-TEST_WITH(what_is_no_file_is_refused, setup, teardown) {
-        char other[80];
+TEST(what_is_no_file_is_refused) {
+        const char *other = in_tree("id.new");
 
         identity_close(start());
-        snprintf(other, sizeof(other), "%s.new", path);
         assert_int_equal(rename(path, other), 0);
         assert_int_equal(symlink(other, path), 0);
         assert_unreliable("is no file");
@@ -278,34 +260,27 @@ TEST_WITH(what_is_no_file_is_refused, setup, teardown) {
 }
 
 /* Nothing that a former run has left half done counts. */
-TEST_WITH(what_was_not_finished_is_nothing, setup, teardown) {
-        char other[80];
-        int fd;
-
-        snprintf(other, sizeof(other), "%s.new", path);
-        fd = open(other, O_WRONLY | O_CREAT, 0644);
-        assert_int_equal(write(fd, "half", 4), 4);
-        close(fd);
+TEST(what_was_not_finished_is_nothing) {
+        put("id.new", "half");
         identity_close(start());
-        assert_int_equal(access(other, F_OK), -1);
+        assert_int_equal(access(in_tree("id.new"), F_OK), -1);
 }
 
-TEST_WITH(without_a_place_there_is_no_identity, setup, teardown) {
+TEST(without_a_place_there_is_no_identity) {
         struct identity *identity = NULL;
-        char lock[80];
 
         assert_int_equal(identity_open("/nowhere/at/all", "id", &identity, error, sizeof(error)), 1);
         assert_non_null(strstr(error, "/nowhere/at/all/id cannot be written: No such file"));
         assert_int_equal(identity_open("/dev/null", "id", &identity, error, sizeof(error)), 1);
         assert_int_equal(identity_open("/proc/self", "id", &identity, error, sizeof(error)), 1);
         assert_null(identity);
-        snprintf(lock, sizeof(lock), "%s.lock", path);
-        assert_int_equal(symlink("/nowhere/at/all", lock), 0); /* a link that the daemon did not make */
+        assert_int_equal(symlink("/nowhere/at/all", in_tree("id.lock")),
+                         0); /* a link that the daemon did not make */
         assert_true(open_id(&identity) < 0);
 }
 
 /* An identity that could not be put on the disk is not used. Its file is there as a whole or not at all. */
-TEST_WITH(a_disk_that_fails_costs_the_identity_and_no_more, setup, teardown) {
+TEST(a_disk_that_fails_costs_the_identity_and_no_more) {
         struct identity *identity;
         uint64_t term, last = 0;
 
@@ -337,7 +312,7 @@ TEST_WITH(a_disk_that_fails_costs_the_identity_and_no_more, setup, teardown) {
 }
 
 /* The identity needs no more space on the disk than it has. */
-TEST_WITH(a_full_disk_is_no_obstacle, setup, teardown) {
+TEST(a_full_disk_is_no_obstacle) {
         struct rlimit limit, little;
         struct identity *identity;
         struct stat before, after;

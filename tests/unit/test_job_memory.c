@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that members bring, and the eviction of members that give pages back, over a backend that reduces
  * nothing. */
+#include "descriptors.h"
 #include "fixed_fixture.h"
 #include "tests.h"
-
-#include <fcntl.h>
 
 #define PAGE 4096u
 
@@ -31,14 +30,6 @@ static int teardown_pair(void **state) {
 }
 
 #define TEST(name) TEST_OF(name, struct fixture *f, setup_pair, teardown_pair)
-
-static int sealed(void) {
-        int fd = memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-        assert_int_equal(ftruncate(fd, 16 * PAGE), 0);
-        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-        return fd;
-}
 
 /* Takes the fd. */
 static int enlist(struct fixture *f, uint32_t rank, int fd, uint64_t offset, uint32_t *ret_handle) {
@@ -97,10 +88,10 @@ TEST(memory_of_a_gpu_is_charged) {
 
         f->fake.is_gpu = true;
         accounts_set_limits(f->accounts, limits);
-        assert_int_equal(enlist(f, 0, sealed(), 0, &handle), 0);
+        assert_int_equal(enlist(f, 0, memfd_sealed(16 * PAGE), 0, &handle), 0);
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_DEVICE), 18 * PAGE); /* three at once */
         assert_true(accounts_total(f->accounts, ACCOUNT_BYTES) < 8 * PAGE);
-        assert_int_equal(enlist(f, 1, sealed(), 0, &handle), WIRE__CODE__QUOTA);
+        assert_int_equal(enlist(f, 1, memfd_sealed(16 * PAGE), 0, &handle), WIRE__CODE__QUOTA);
         assert_non_null(strstr(f->refusal.text, "bytes of the GPU's memory"));
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_ARENAS), 1);
         assert_int_equal(memory_unregister(f->member[0], 13, 1, &f->refusal), 0);
@@ -110,10 +101,10 @@ TEST(memory_of_a_gpu_is_charged) {
 TEST(memory_is_charged) {
         uint32_t handle[2];
 
-        assert_int_equal(enlist(f, 0, sealed(), 0, &handle[0]), 0);
-        assert_int_equal(enlist(f, 0, sealed(), PAGE, &handle[1]), 0);
+        assert_int_equal(enlist(f, 0, memfd_sealed(16 * PAGE), 0, &handle[0]), 0);
+        assert_int_equal(enlist(f, 0, memfd_sealed(16 * PAGE), PAGE, &handle[1]), 0);
         assert_int_equal(handle[1], 2);
-        assert_int_equal(enlist(f, 0, sealed(), 100, &handle[1]), WIRE__CODE__INVALID);
+        assert_int_equal(enlist(f, 0, memfd_sealed(16 * PAGE), 100, &handle[1]), WIRE__CODE__INVALID);
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_ARENAS), 2);
         assert_true(accounts_total(f->accounts, ACCOUNT_BYTES) >= 31 * PAGE);
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_FDS), 2);
@@ -122,8 +113,8 @@ TEST(memory_is_charged) {
         assert_int_equal(memory_unregister(f->member[0], 13, handle[0], &f->refusal), WIRE__CODE__INVALID);
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_ARENAS), 1);
         for (unsigned i = 0; i < 11; i++)
-                assert_int_equal(enlist(f, 1, sealed(), 0, &handle[1]), 0);
-        assert_int_equal(enlist(f, 1, sealed(), 0, &handle[1]), WIRE__CODE__QUOTA);
+                assert_int_equal(enlist(f, 1, memfd_sealed(16 * PAGE), 0, &handle[1]), 0);
+        assert_int_equal(enlist(f, 1, memfd_sealed(16 * PAGE), 0, &handle[1]), WIRE__CODE__QUOTA);
         assert_int_equal(f->fake.n_arenas, 12);
         member_gone(f->member[1], WIRE__CAUSE__CLOSED);
         pass(f);
@@ -135,7 +126,7 @@ TEST(members_have_their_own_places) {
         const struct plan *plan;
         uint32_t handle;
 
-        assert_int_equal(enlist(f, 0, sealed(), PAGE, &handle), 0);
+        assert_int_equal(enlist(f, 0, memfd_sealed(16 * PAGE), PAGE, &handle), 0);
         agree_at(f, handle);
         plan = plan_find(f->member[0]->job, 0);
         assert_int_equal(plan_range(plan, 0, 0).offset, 64);
@@ -162,7 +153,7 @@ TEST(members_have_their_own_places) {
 
 TEST(bytes_belong_to_one_plan) {
         uint32_t handle, again, others, another;
-        int fd = sealed();
+        int fd = memfd_sealed(16 * PAGE);
 
         assert_int_equal(enlist(f, 0, dup(fd), 0, &handle), 0);
         assert_int_equal(enlist(f, 0, dup(fd), 4 * PAGE, &again), 0);
@@ -177,7 +168,7 @@ TEST(bytes_belong_to_one_plan) {
         assert_int_equal(describe_at(f, 0, 4, again, PAGE, 3 * PAGE), 0); /* right beside it, on both sides */
         assert_int_equal(describe_at(f, 0, 5, handle, 16 * PAGE - PAGE + 64, 0), WIRE__CODE__INVALID);
         assert_int_equal(describe_at(f, 0, 6, 99, 0, PAGE), WIRE__CODE__INVALID);
-        assert_int_equal(enlist(f, 0, sealed(), 0, &another), 0);
+        assert_int_equal(enlist(f, 0, memfd_sealed(16 * PAGE), 0, &another), 0);
         assert_int_equal(describe_at(f, 0, 7, another, 4 * PAGE, 8 * PAGE), 0); /* of another file */
         assert_int_equal(describe_at(f, 0, 8, handle, 0, 5 * PAGE - 64),
                          WIRE__CODE__STATE); /* the failed plan has freed nothing */
@@ -192,7 +183,7 @@ TEST(bytes_belong_to_one_plan) {
 TEST(punched_memory_evicts_its_member) {
         uint32_t handle;
 
-        assert_int_equal(enlist(f, 0, sealed(), 0, &handle), 0);
+        assert_int_equal(enlist(f, 0, memfd_sealed(16 * PAGE), 0, &handle), 0);
         agree_at(f, handle);
         assert_int_equal(ready(f, 0, 1, 0), 0);
         assert_int_equal(ready(f, 1, 1, 0), 0);

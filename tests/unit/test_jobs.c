@@ -3,8 +3,6 @@
 #include "fixed_fixture.h"
 #include "tests.h"
 
-#include <errno.h>
-
 #include "base/user.h"
 #include "proto/names.h"
 

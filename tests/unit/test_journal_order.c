@@ -9,7 +9,6 @@
 
 #include <inttypes.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <ucontext.h>
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)

@@ -4,11 +4,10 @@
  * done. In each case every request has its end, every member that is still there hears of it once, no memory
  * and no charge is left, and nothing is used that was given back (the backend asserts that).
  */
+#include "descriptors.h"
 #include "elastic_fixture.h"
 #include "former.h"
 #include "tests.h"
-
-#include <fcntl.h>
 
 #include "job/rejoin.h"
 #include "job/restart/takeover.h"
@@ -59,21 +58,9 @@ static uint32_t request_of(enum phase phase, uint32_t rank) {
         return 20 + 2 * phase + rank;
 }
 
-static int sealed_of(off_t bytes) {
-        int fd = memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-        assert_int_equal(ftruncate(fd, bytes), 0);
-        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-        return fd;
-}
-
-static int sealed(void) {
-        return sealed_of(2 * PAGES);
-}
-
 /* An arena and a control memory for a plan of one bucket. */
 static int bring_back(struct fixture *f, uint32_t rank, struct plan_former *word, uint32_t request) {
-        int fds[] = { sealed_of(PAGES), sealed_of(PAGES) };
+        int fds[] = { memfd_sealed(PAGES), memfd_sealed(PAGES) };
         int r = takeover_plan(f->member[rank], word, request, fds, 2, &f->refusal);
 
         for (unsigned i = 0; i < 2; i++)
@@ -97,18 +84,28 @@ static void come_back(struct fixture *f, uint32_t rank) {
         assert_int_equal(jobs_rejoin(f->jobs, &rejoin, &f->member[rank], &f->refusal), 0);
 }
 
+static void both_come_back(struct fixture *f) {
+        come_back(f, 0);
+        come_back(f, 1);
+}
+
+/* Ends all requests, with this error. */
+static void end_requests(struct fixture *f, int error) {
+        while (f->fake.n_requests > 0)
+                fake_end_request(&f->fake, 0, error);
+}
+
 /* All that has to be there before. */
 static void prepare(const struct drama *d) {
         struct fixture *f = d->f;
 
         if (d->phase == RETURNING) {
-                come_back(f, 0);
-                come_back(f, 1);
+                both_come_back(f);
                 return;
         }
         form(f);
         for (uint32_t rank = 0; rank < 2; rank++) {
-                int fd = sealed();
+                int fd = memfd_sealed(2 * PAGES);
 
                 if (d->phase == ATTACHING || d->phase == DROPPING || d->phase == REDUCING)
                         assert_int_equal(commit_named(f, f->member[rank], 0, "a"), 0);
@@ -137,7 +134,7 @@ static int ask_backend(const struct drama *d, uint32_t rank) {
         uint32_t request = request_of(d->phase, rank);
         struct fixture *f = d->f;
         struct member *member = f->member[rank];
-        int fd = sealed(), r = 0;
+        int fd = memfd_sealed(2 * PAGES), r = 0;
 
         switch (d->phase) {
         case ALLOCATING:
@@ -306,27 +303,29 @@ JOB_TEST(charges_stay_with_the_memory) {
         f->fake.late = false;
 }
 
+static void bring_plans_back(struct fixture *f, uint32_t rank, uint32_t request) {
+        for (uint32_t plan = 0; plan < 2; plan++) {
+                struct plan_former word = { .plan = plan, .step = 4 };
+
+                describe_named(f, f->member[rank], plan, "a");
+                assert_int_equal(bring_back(f, rank, &word, request), 0);
+        }
+}
+
 /* All that a member brings back is one request: it hears once that it does not come back. */
 static void refuse_return_of(unsigned first) {
         void *state = NULL;
         struct fixture *f;
-        int fd = sealed_of(65536);
+        int fd = memfd_sealed(65536);
 
         setup(&state);
         f = state;
-        come_back(f, 0);
-        come_back(f, 1);
+        both_come_back(f);
         f->fake.late = true;
-        for (uint32_t plan = 0; plan < 2; plan++) {
-                struct plan_former word = { .plan = plan, .step = 4 };
-
-                describe_named(f, f->member[0], plan, "a");
-                assert_int_equal(bring_back(f, 0, &word, 40), 0);
-        }
+        bring_plans_back(f, 0, 40);
         assert_int_equal(takeover_staging(f->member[0], 65536, 40, &fd, 1, &f->refusal), 0);
         fake_end_request(&f->fake, first, -EIO);
-        while (f->fake.n_requests > 0)
-                fake_end_request(&f->fake, 0, -EIO);
+        end_requests(f, -EIO);
         assert_int_equal(f->answered[40], 1);
         f->fake.late = false;
         teardown(&state);
@@ -338,38 +337,29 @@ TEST_ALONE(a_return_is_refused_once) {
 }
 
 static void bring_two_back(struct fixture *f, uint32_t rank, uint32_t request) {
-        for (uint32_t plan = 0; plan < 2; plan++) {
-                struct plan_former word = { .plan = plan, .step = 4 };
-
-                describe_named(f, f->member[rank], plan, "a");
-                assert_int_equal(bring_back(f, rank, &word, request), 0);
-        }
+        bring_plans_back(f, rank, request);
         assert_int_equal(takeover_told(f->member[rank], 2, request, &f->refusal), 0);
 }
 
 /* If the job ends meanwhile, the member does not hear it for each plan. */
 JOB_TEST(a_return_to_a_job_that_ends_is_refused_once) {
-        come_back(f, 0);
-        come_back(f, 1);
+        both_come_back(f);
         f->fake.late = true;
         bring_two_back(f, 0, 40);
         job_end(f->member[0]->job, WIRE__CAUSE__SUPERSEDED);
-        while (f->fake.n_requests > 0)
-                fake_end_request(&f->fake, 0, 0);
+        end_requests(f, 0);
         assert_int_equal(f->answered[40], 1);
         f->fake.late = false;
 }
 
 /* Its memory is not there: the others go on with a successor once it has left. */
 JOB_TEST(whoever_was_refused_is_not_back) {
-        come_back(f, 0);
-        come_back(f, 1);
+        both_come_back(f);
         f->fake.late = true;
         bring_two_back(f, 0, 40);
         bring_two_back(f, 1, 41);
         fake_end_request(&f->fake, 0, -EIO);
-        while (f->fake.n_requests > 0)
-                fake_end_request(&f->fake, 0, 0);
+        end_requests(f, 0);
         f->fake.late = false;
         pass(f);
         assert_int_equal(f->answered[40], 1);
@@ -388,8 +378,7 @@ JOB_TEST(whoever_was_refused_is_not_back) {
 JOB_TEST(the_end_of_a_refused_return_is_no_word) {
         struct plan_former word = { .step = 9 };
 
-        come_back(f, 0);
-        come_back(f, 1);
+        both_come_back(f);
         describe_named(f, f->member[0], 0, "a");
         assert_int_equal(bring_back(f, 0, &word, 40), WIRE__CODE__INVALID);
         describe_named(f, f->member[0], 1, "a");
@@ -412,7 +401,7 @@ JOB_TEST(the_end_of_a_refused_return_is_no_word) {
 
 /* A member has gone, and its memory is kept until a task has ended. Answers that come by then are dropped. */
 JOB_TEST(nobody_hears_for_a_member_that_has_gone) {
-        int fd = sealed();
+        int fd = memfd_sealed(2 * PAGES);
 
         form(f);
         agree(f, 2, 0);
@@ -430,8 +419,7 @@ JOB_TEST(nobody_hears_for_a_member_that_has_gone) {
                 fake_end_request(&f->fake, 0, i == 1 ? -EIO : 0);
         fake_end_one(&f->fake);
         pass(f);
-        while (f->fake.n_requests > 0)
-                fake_end_request(&f->fake, 0, 0);
+        end_requests(f, 0);
         for (uint32_t request = 30; request <= 32; request++)
                 assert_int_equal(f->answered[request], 0);
         assert_int_equal(f->fake.n_arenas, 1);
@@ -454,7 +442,7 @@ JOB_TEST(plans_are_compared_before_their_memory_is_there) {
 
 /* Memory that is still being taken over is no place for parameters, and cannot be given up. */
 JOB_TEST(memory_on_its_way_is_not_there) {
-        int fd = sealed();
+        int fd = memfd_sealed(2 * PAGES);
 
         form(f);
         f->fake.late = true;
@@ -497,7 +485,6 @@ JOB_TEST(a_plan_whose_memory_is_late_names_the_daemon) {
         plan_expire(plan, clock_now());
         assert_heard("refused 0 9 3;refused 1 10 3;");
         assert_non_null(strstr(plan->refusal.text, "gradsyncd has not got ready the memory of rank 1"));
-        while (f->fake.n_requests > 0)
-                fake_end_request(&f->fake, 0, 0);
+        end_requests(f, 0);
         f->fake.late = false;
 }

@@ -2,21 +2,14 @@
 /* Connections between daemons: who gets in, and what becomes of the others. Two ends in one loop, over real
  * sockets. */
 #include "tests.h"
+#include "tree_fixture.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "link/link.h"
@@ -249,22 +242,32 @@ TEST(without_keys_there_is_no_tcp) {
         assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), -ENOKEY);
 }
 
-static void ask_again(void *data) {
+static void on_look(void *data) {
         loop_exit(loop, 0);
 }
 
-/* The dialling end has failed, and says so. */
-static void until_trouble_of(const struct end *end, const char *part) {
+/* Runs the loop until something happens, or for so many microseconds. */
+static void run_for(uint64_t most) {
         struct loop_timer *look;
 
-        assert_int_equal(loop_timer_new(loop, ask_again, NULL, &look), 0);
-        loop_timer_arm(late, 60 * USEC_PER_SEC);
-        while (links_trouble(end->links) == NULL || strstr(links_trouble(end->links), part) == NULL) {
-                loop_timer_arm(look, 1000);
-                loop_run(loop);
-        }
-        loop_timer_disarm(late);
+        assert_int_equal(loop_timer_new(loop, on_look, NULL, &look), 0);
+        loop_timer_arm(look, most);
+        loop_run(loop);
         loop_timer_free(look);
+}
+
+/* The same as until(), of something for which no event comes. */
+#define until_looking(condition)                                                                             \
+        do {                                                                                                 \
+                loop_timer_arm(late, 60 * USEC_PER_SEC);                                                     \
+                while (!(condition))                                                                         \
+                        run_for(1000);                                                                       \
+                loop_timer_disarm(late);                                                                     \
+        } while (0)
+
+/* The dialling end has failed, and says so. */
+static void until_trouble_of(const struct end *end, const char *part) {
+        until_looking(links_trouble(end->links) != NULL && strstr(links_trouble(end->links), part) != NULL);
 }
 
 static void until_trouble_after(const char *part, unsigned ups) {
@@ -447,25 +450,16 @@ static struct tls *prove(int sock, const char *key, const void *bytes, size_t le
         return tls;
 }
 
-/* Runs the loop until the other end has ended it, or so many connections were up. */
-static void until_ended_or(int sock, const unsigned *ups, unsigned enough) {
-        struct loop_timer *look;
+/* The other end has ended it. It takes what has come. */
+static bool has_ended(int sock) {
         char bytes[256];
-        ssize_t n;
+        ssize_t n = recv(sock, bytes, sizeof(bytes), MSG_DONTWAIT);
 
-        assert_int_equal(loop_timer_new(loop, ask_again, NULL, &look), 0);
-        loop_timer_arm(late, 60 * USEC_PER_SEC);
-        while (*ups < enough &&
-               ((n = recv(sock, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0 || (n < 0 && errno == EAGAIN))) {
-                loop_timer_arm(look, 1000);
-                loop_run(loop);
-        }
-        loop_timer_disarm(late);
-        loop_timer_free(look);
+        return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
 static void until_ended(int sock) {
-        until_ended_or(sock, &b.ups, UINT_MAX);
+        until_looking(has_ended(sock));
 }
 
 /* A frame with the greeting of daemon 7. */
@@ -480,37 +474,50 @@ static size_t greeting(enum link_role role, uint8_t out[64]) {
         return FRAME_HEADER + sizeof(hello);
 }
 
+static int greet(enum link_role role) {
+        uint8_t hello[64];
+
+        return stranger("127.0.0.1", hello, greeting(role, hello));
+}
+
+/* Opens b, and a connection in which daemon 7 has greeted with the last flight. */
+static struct tls *prove_as_a_node(int *ret_sock) {
+        uint8_t hello[64];
+
+        listen_alone();
+        *ret_sock = stranger("127.0.0.1", NULL, 0);
+        return prove(*ret_sock, ONE, hello, greeting(LINK_NODE_ROLE, hello));
+}
+
 static void listen_without_keys(void) {
         open_end(&b, 2, 1, NULL, true);
         listen_on(&b);
 }
 
 TEST(who_dials_is_no_coordinator) {
-        uint8_t hello[64];
         int sock;
 
         listen_without_keys();
-        sock = stranger("127.0.0.1", hello, greeting(LINK_COORDINATOR, hello));
+        sock = greet(LINK_COORDINATOR);
         until_ended(sock);
         assert_int_equal(b.ups, 0);
         close(sock);
-        sock = stranger("127.0.0.1", hello, greeting(LINK_NODE_ROLE, hello));
+        sock = greet(LINK_NODE_ROLE);
         until(b.ups == 1);
         close(sock);
 }
 
 /* Its host may have lost power, so that its end of the connection says nothing any more. */
 TEST(another_run_takes_the_place_of_one_that_is_silent) {
-        uint8_t hello[64];
         int silent, sock;
 
         silence = 200 * USEC_PER_MSEC;
         listen_without_keys();
-        silent = stranger("127.0.0.1", hello, greeting(LINK_NODE_ROLE, hello));
+        silent = greet(LINK_NODE_ROLE);
         until(b.ups == 1);
         for (run++; b.ups == 1;) {
-                sock = stranger("127.0.0.1", hello, greeting(LINK_NODE_ROLE, hello));
-                until_ended_or(sock, &b.ups, 2);
+                sock = greet(LINK_NODE_ROLE);
+                until_looking(b.ups == 2 || has_ended(sock));
                 close(sock);
         }
         until(b.downs == 2);
@@ -520,7 +527,6 @@ TEST(another_run_takes_the_place_of_one_that_is_silent) {
 /* More strangers than may be here at once come one after the other. */
 TEST(strangers_that_go_leave_their_places) {
         static const uint8_t noise[FRAME_HEADER];
-        uint8_t hello[64];
         int sock;
 
         listen_without_keys();
@@ -529,33 +535,24 @@ TEST(strangers_that_go_leave_their_places) {
                 until_ended(sock);
                 close(sock);
         }
-        sock = stranger("127.0.0.1", hello, greeting(LINK_NODE_ROLE, hello));
+        sock = greet(LINK_NODE_ROLE);
         until(b.ups == 1);
         close(sock);
 }
 
 /* A connection has greeted, and stays for longer than a greeting may take. */
 TEST(who_has_greeted_need_not_greet_again) {
-        struct loop_timer *later;
-
         limits.patience = USEC_PER_SEC;
         meet(ONE, ONE, false);
         until(a.peer != NULL && b.peer != NULL);
-        assert_int_equal(loop_timer_new(loop, ask_again, NULL, &later), 0);
-        loop_timer_arm(later, 2 * limits.patience);
-        loop_run(loop);
-        loop_timer_free(later);
+        run_for(2 * limits.patience);
         assert_int_equal(a.downs + b.downs, 0);
 }
 
 TEST(what_comes_with_the_last_flight_is_heard) {
-        uint8_t hello[64];
-        size_t length = greeting(LINK_NODE_ROLE, hello);
         int sock;
+        struct tls *tls = prove_as_a_node(&sock);
 
-        listen_alone();
-        sock = stranger("127.0.0.1", NULL, 0);
-        struct tls *tls = prove(sock, ONE, hello, length);
         until(b.ups == 1);
         assert_int_equal(peer_node(b.peer)[0], 7);
         tls_free(tls);
@@ -564,13 +561,9 @@ TEST(what_comes_with_the_last_flight_is_heard) {
 
 /* The door has let it in, but the loop has not seen it yet. */
 TEST(keys_may_go_while_one_proves_itself) {
-        uint8_t hello[64];
-        size_t length = greeting(LINK_NODE_ROLE, hello);
         int sock;
+        struct tls *tls = prove_as_a_node(&sock);
 
-        listen_alone();
-        sock = stranger("127.0.0.1", NULL, 0);
-        struct tls *tls = prove(sock, ONE, hello, length);
         change_keys(OTHER);
         until_ended(sock);
         assert_int_equal(b.ups, 0);
@@ -681,17 +674,13 @@ TEST(ends_come_at_any_time) {
 
         for (unsigned i = 0; i < 60; i++) {
                 struct linger hard = { .l_onoff = 1 };
-                struct loop_timer *soon;
                 int sock;
 
                 meet(ONE, i % 3 == 2 ? OTHER : ONE, false);
                 sock = stranger("127.0.0.2", begun, sizeof(begun));
                 setsockopt(sock, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
-                assert_int_equal(loop_timer_new(loop, ask_again, NULL, &soon), 0);
-                loop_timer_arm(soon, i * 97);
-                loop_run(loop);
+                run_for(i * 97);
                 close(sock);
-                loop_timer_free(soon);
                 a.links = links_free(a.links);
                 b.links = links_free(b.links);
                 choose_port();
@@ -700,21 +689,17 @@ TEST(ends_come_at_any_time) {
 
 /* However many strangers come, a peer with a key gets through as soon as there is room. */
 TEST(noise_hurts_nobody) {
-        struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         int noise[40];
         uint8_t bytes[4096];
 
         srand(7);
-        at.sin_port = htons((uint16_t)atoi(address.port));
         meet_with_one_key();
         for (unsigned i = 0; i < 40; i++) {
-                noise[i] = socket(AF_INET, SOCK_STREAM, 0);
-                assert_int_equal(connect(noise[i], (struct sockaddr *)&at, sizeof(at)), 0);
                 for (size_t k = 0; k < sizeof(bytes); k++)
                         bytes[k] = i % 2 == 0 ? (uint8_t)rand()
                                    : k < 3    ? (uint8_t)(0x160301 >> (16 - 8 * k))
                                               : 0xff;
-                (void)!send(noise[i], bytes, i * 97 % sizeof(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
+                noise[i] = stranger("127.0.0.1", bytes, i * 97 % sizeof(bytes));
         }
         for (unsigned i = 0; i < 50; i++) {
                 peer_send(a.peer, LINK_FIRST_TYPE, i, bytes, sizeof(bytes));
@@ -847,48 +832,42 @@ TEST_ALONE(key_files_are_private) {
 }
 
 /* The service manager's, which may let the daemon's user read it by an access list. */
-TEST_ALONE(keys_can_be_credentials) {
-        char directory[] = "/tmp/gradsync-key-XXXXXX", path[64], other[64];
+TREE_TEST(keys_can_be_credentials) {
+        const char *path = in_tree(KEY_CREDENTIAL), *other = in_tree("other");
         struct keys keys;
 
-        assert_non_null(mkdtemp(directory));
-        snprintf(path, sizeof(path), "%s/%s", directory, KEY_CREDENTIAL);
-        snprintf(other, sizeof(other), "%s/other", directory);
         assert_int_equal(keys_load("", NULL, &keys, error, sizeof(error)), 0);
-        assert_int_equal(keys_load("", directory, &keys, error, sizeof(error)), 0);
+        assert_int_equal(keys_load("", root, &keys, error, sizeof(error)), 0);
         assert_int_equal(keys.n, 0);
         assert_int_equal(keys_load("credential:other", NULL, &keys, error, sizeof(error)), -ENOENT);
         assert_non_null(strstr(error, "LoadCredential=other:PATH"));
-        assert_int_equal(keys_load("credential:other", directory, &keys, error, sizeof(error)), -ENOENT);
+        assert_int_equal(keys_load("credential:other", root, &keys, error, sizeof(error)), -ENOENT);
         assert_non_null(strstr(error, other));
         static const char *const bad[] = { "credential:", "credential:..", "credential:a/b" };
         for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-                assert_int_equal(keys_load(bad[i], directory, &keys, error, sizeof(error)), -EINVAL);
+                assert_int_equal(keys_load(bad[i], root, &keys, error, sizeof(error)), -EINVAL);
         for (unsigned i = 0; i < 2; i++) {
                 int fd = open(i == 0 ? path : other, O_RDWR | O_CREAT | O_EXCL, 0400);
 
                 assert_int_equal(write(fd, ONE "\n", sizeof(ONE)), sizeof(ONE));
                 for (unsigned k = 0; k < 2; k++) {
                         assert_int_equal(fchmod(fd, k == 0 ? 0400 : 0440), 0);
-                        assert_int_equal(keys_load(i == 0 ? "" : "credential:other", directory, &keys, error,
+                        assert_int_equal(keys_load(i == 0 ? "" : "credential:other", root, &keys, error,
                                                    sizeof(error)),
                                          0);
                         assert_int_equal(keys.n, 1);
                 }
-                assert_int_equal(keys_load(i == 0 ? path : other, directory, &keys, error, sizeof(error)),
+                assert_int_equal(keys_load(i == 0 ? path : other, root, &keys, error, sizeof(error)),
                                  -EPERM); /* by its path it is a file like any other */
                 static const mode_t open_to_others[] = { 0420, 0404, 0402, 0460 };
                 for (size_t k = 0; k < sizeof(open_to_others) / sizeof(open_to_others[0]); k++) {
                         assert_int_equal(fchmod(fd, open_to_others[k]), 0);
-                        assert_int_equal(keys_load(i == 0 ? "" : "credential:other", directory, &keys, error,
+                        assert_int_equal(keys_load(i == 0 ? "" : "credential:other", root, &keys, error,
                                                    sizeof(error)),
                                          -EPERM);
                 }
                 close(fd);
         }
-        unlink(path);
-        unlink(other);
-        rmdir(directory);
 }
 
 TEST_ALONE(addresses_are_read) {

@@ -3,14 +3,7 @@
 #include "captured_stderr.h"
 #include "tests.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/log.h"
 

@@ -2,14 +2,8 @@
 /* The event loop: sources, timers, signals, and what is put off to the end of a pass. */
 #include "tests.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/loop.h"

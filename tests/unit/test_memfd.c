@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that is offered: what can be used, and the sentence for each thing that cannot. */
+#include "descriptors.h"
 #include "tests.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 #include <linux/magic.h>
 
@@ -29,16 +22,6 @@
 #endif
 
 static char text[256];
-
-static int make(uint64_t bytes, int seals) {
-        int fd = memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-        assert_true(fd >= 0);
-        assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
-        if (seals != 0)
-                assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
-        return fd;
-}
 
 static void fill(int fd, uint64_t bytes) {
         assert_int_equal(fallocate(fd, 0, 0, (off_t)bytes), 0);
@@ -66,7 +49,7 @@ static void refused(int fd, const char *why) {
 }
 
 TEST_ALONE(sealed_memory_is_taken) {
-        int fd = make(BYTES, SIZE_SEALS);
+        int fd = memfd_sealed(BYTES);
         struct memfd_file file = { 0 };
         struct stat info;
 
@@ -83,11 +66,11 @@ TEST_ALONE(sealed_memory_is_taken) {
 }
 
 TEST_ALONE(seals_are_named) {
-        refused(make(BYTES, 0), "the seals F_SEAL_SHRINK F_SEAL_GROW");
-        refused(make(BYTES, F_SEAL_SHRINK), "the seal F_SEAL_GROW");
-        refused(make(BYTES, F_SEAL_GROW), "the seal F_SEAL_SHRINK");
-        refused(make(BYTES, SIZE_SEALS | F_SEAL_WRITE), "sealed against writing");
-        refused(make(BYTES, SIZE_SEALS | FUTURE_WRITE), "sealed against writing");
+        refused(memfd_with_seals(BYTES, 0), "the seals F_SEAL_SHRINK F_SEAL_GROW");
+        refused(memfd_with_seals(BYTES, F_SEAL_SHRINK), "the seal F_SEAL_GROW");
+        refused(memfd_with_seals(BYTES, F_SEAL_GROW), "the seal F_SEAL_SHRINK");
+        refused(memfd_with_seals(BYTES, SIZE_SEALS | F_SEAL_WRITE), "sealed against writing");
+        refused(memfd_with_seals(BYTES, SIZE_SEALS | FUTURE_WRITE), "sealed against writing");
         refused(memfd_create("no seals", MFD_CLOEXEC), "the seals F_SEAL_SHRINK F_SEAL_GROW");
 }
 
@@ -141,7 +124,7 @@ TEST_ALONE(huge_pages_are_refused) {
 }
 
 TEST_ALONE(descriptors_that_cannot_write_are_refused) {
-        int fd = make(BYTES, SIZE_SEALS);
+        int fd = memfd_sealed(BYTES);
         char name[40];
 
         snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
@@ -152,7 +135,7 @@ TEST_ALONE(descriptors_that_cannot_write_are_refused) {
 }
 
 TEST_ALONE(ranges_are_checked) {
-        int fd = make(BYTES, SIZE_SEALS);
+        int fd = memfd_sealed(BYTES);
         const struct {
                 uint64_t offset, bytes;
                 const char *why;
@@ -173,7 +156,7 @@ TEST_ALONE(ranges_are_checked) {
                 assert_non_null(strstr(text, wrong[i].why));
         }
         close(fd);
-        fd = make((UINT64_C(1) << 46) + PAGE, SIZE_SEALS);
+        fd = memfd_sealed((UINT64_C(1) << 46) + PAGE);
         assert_int_equal(offer(fd, 0, PAGE), WIRE__CODE__INVALID);
         assert_non_null(strstr(text, "too large"));
         close(fd);
@@ -213,7 +196,7 @@ TEST_ALONE(arenas_are_known_by_their_name) {
 }
 
 TEST_ALONE(holes_are_found) {
-        int fd = make(BYTES - 100, SIZE_SEALS);
+        int fd = memfd_sealed(BYTES - 100);
         struct memfd_file file;
 
         assert_int_equal(present(fd, &file), WIRE__CODE__INVALID);
@@ -227,7 +210,7 @@ TEST_ALONE(holes_are_found) {
 
 /* Room behind the end, taken before the seals, makes the count of pages look right. */
 TEST_ALONE(room_behind_the_end_hides_no_hole) {
-        int fd = make(4u << 20, 0);
+        int fd = memfd_with_seals(4u << 20, 0);
         struct memfd_file file;
 
         assert_int_equal(fallocate(fd, FALLOC_FL_KEEP_SIZE, 4 << 20, 6 << 20), 0);
@@ -238,7 +221,7 @@ TEST_ALONE(room_behind_the_end_hides_no_hole) {
 }
 
 TEST_ALONE(punched_holes_are_found) {
-        int fd = make(BYTES, SIZE_SEALS);
+        int fd = memfd_sealed(BYTES);
         struct memfd_file file;
 
         fill(fd, BYTES);

@@ -2,9 +2,6 @@
 /* The text of metrics, and sums over jobs. */
 #include "tests.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "proto/metrics_sum.h"
 
 static size_t family_of(const char *name) {

@@ -4,8 +4,6 @@
  * a batch rests on, and the hash by which members compare their parameters.
  */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tests.h"
 

@@ -2,9 +2,6 @@
 /* Types, reductions, codes, shapes and names. */
 #include "tests.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "gradsync.pb-c.h"
 #include "include/gradsync/gradsync.h"
 #include "proto/frame.h"
@@ -115,43 +112,15 @@ TEST_ALONE(shapes_are_multiplied_with_care) {
         assert_int_equal(elements, 77);
 }
 
+/* Names are UTF-8, of which another test has all kinds of mistakes, without control characters. */
 TEST_ALONE(names_are_checked) {
         char longest[LIMIT_NAME + 2];
         static const char *const good[] = {
-                "a",
-                "layer4.0.conv1.weight",
-                "with space",
-                "g\xc3\xbcte",
-                "\xe2\x82\xac",
-                "\xf0\x9f\x98\x80",
-                "\xc2\xa0",
-                "\xed\x9f\xbf",
-                "\xee\x80\x80",
-                "\xf4\x8f\xbf\xbf",
+                "a", "layer4.0.conv1.weight", "with space", "g\xc3\xbcte", "\xf0\x9f\x98\x80", "\xc2\xa0",
                 "~",
         };
         static const char *const bad[] = {
-                "",
-                "a\nb",
-                "\x01",
-                "\x1f",
-                "\x7f",
-                "\xc2\x80",
-                "\xc2\x9f",
-                "\x80",
-                "\xff",
-                "\xc0\x80",
-                "\xc1\xbf",
-                "\xe0\x9f\xbf",
-                "\xed\xa0\x80",
-                "\xed\xbf\xbf",
-                "\xf0\x8f\xbf\xbf",
-                "\xf4\x90\x80\x80",
-                "\xf8\x88\x80\x80\x80",
-                "a\xc3",
-                "a\xe2\x82",
-                "a\xf0\x9f\x98",
-                "\xe2\x28\xa1",
+                "", "a\nb", "\x01", "\x1f", "\x7f", "\xc2\x80", "\xc2\x9f", "\xff", "a\xc3",
         };
 
         for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)

@@ -2,17 +2,9 @@
 /* The service manager's datagrams, heard on a socket of our own, and sockets passed to us as number 3. */
 #include "tests.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "core/notify.h"

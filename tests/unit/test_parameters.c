@@ -3,10 +3,6 @@
 #include "home_fixture.h"
 #include "tests.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "gradsync.pb-c.h"
 #include "proto/frame.h"
 

@@ -2,17 +2,13 @@
 /* Facts about other processes: states, pidfds, CPU time of threads. */
 #include "tests.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/proc.h"

@@ -2,10 +2,6 @@
 /* The flight record: what is kept of a step, how old steps make way, and which records outlive their jobs. */
 #include "tests.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/user.h"
 #include "job/keep/record.h"
 #include "proto/metrics.h"

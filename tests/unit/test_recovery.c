@@ -2,8 +2,6 @@
 /* The record of losses: the moments that count, and the end of a recovery. */
 #include "tests.h"
 
-#include <stdlib.h>
-
 #include "gradsync.pb-c.h"
 #include "job/keep/recovery.h"
 #include "proto/metrics.h"

@@ -2,9 +2,6 @@
 /* Devices by name: which backend serves each, and what is said of the others. */
 #include "tests.h"
 
-#include <errno.h>
-#include <string.h>
-
 #include "backend/pair.h"
 #include "backend/registry.h"
 

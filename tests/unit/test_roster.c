@@ -3,11 +3,6 @@
  * have room. */
 #include "tests.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "core/roster.h"
 #include "rendezvous/machine/nodeset.h"
 

@@ -2,21 +2,16 @@
 /* A text that is kept in a file: how many writes its changes cost, and what becomes of it where the disk is
  * full, fails or hangs. */
 #include "tests.h"
+#include "tree_fixture.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/loop.h"
 #include "core/saver.h"
 
-static char directory[] = "/tmp/gs-saver-XXXXXX", path[64], fresh[64];
+static char path[64], fresh[64];
 static struct loop *loop;
 static struct loop_timer *look;
 static struct saver *saver;
@@ -56,11 +51,9 @@ static int set_up(void **state) {
         const struct saver_config config = { .loop = NULL, .path = path, .text = on_text };
         struct saver_config here = config;
 
-        strcpy(directory + strlen(directory) - 6, "XXXXXX");
-        if (mkdtemp(directory) == NULL)
-                return -1;
-        snprintf(path, sizeof(path), "%s/text", directory);
-        snprintf(fresh, sizeof(fresh), "%s/text.new", directory);
+        assert_int_equal(tree_make(state), 0);
+        strcpy(path, in_tree("text"));
+        strcpy(fresh, in_tree("text.new"));
         number = asked = 0;
         atomic_store(&syncs, 0);
         atomic_store(&fails, 0);
@@ -74,8 +67,7 @@ static int tear_down(void **state) {
         saver = saver_free(saver);
         loop_timer_free(look);
         loop = loop_free(loop);
-        unlink(path);
-        return rmdir(directory);
+        return tree_remove(state);
 }
 
 static void change(void) {

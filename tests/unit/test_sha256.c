@@ -2,10 +2,6 @@
 /* The digest against published vectors, and what a job's token becomes. */
 #include "tests.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "job/token.h"
 #include "proto/frame.h"
 

@@ -4,8 +4,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "link/share.h"

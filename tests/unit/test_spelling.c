@@ -2,8 +2,6 @@
 /* Which word was meant by one that is unknown. */
 #include "tests.h"
 
-#include <string.h>
-
 #include "proto/cleanup.h"
 #include "proto/spelling.h"
 

@@ -5,7 +5,6 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
-#include <string.h>
 #include <sys/types.h>
 
 #include "link/tls.h"

@@ -3,8 +3,6 @@
 #include "tests.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "gradsync.pb-c.h"
 #include "job/plan/trailer.h"

@@ -4,8 +4,6 @@
 
 #include "unit.h"
 
-#include <stdlib.h>
-
 static struct CMUnitTest tests[128];
 static size_t n_tests;
 
