@@ -58,13 +58,6 @@ static inline int ready(struct fixture *f, uint32_t rank, uint32_t plan, uint64_
         return step_ready(f->member[rank], &message, &f->refusal);
 }
 
-static inline int barrier(struct fixture *f, uint32_t rank, uint64_t sequence) {
-        return operation_call(f->member[rank], 11,
-                              &(struct operation_request){ .sequence = sequence,
-                                                           .kind = WIRE__OPERATION_KIND__BARRIER },
-                              &f->refusal);
-}
-
 /* The member that came last. */
 static inline struct member *newest(struct fixture *f) {
         return list_entry(f->members.prev, struct member, owner_link);

@@ -155,6 +155,11 @@ static inline void end_tasks(struct fixture *f) {
                 fake_end_one(&f->fake);
 }
 
+static inline void end_requests(struct fixture *f, int error) {
+        while (f->fake.n_requests > 0)
+                fake_end_request(&f->fake, 0, error);
+}
+
 static inline void all_gone(struct fixture *f, unsigned cause) {
         while (!list_empty(&f->members))
                 member_gone(list_entry(f->members.next, struct member, owner_link), cause);
@@ -259,6 +264,7 @@ static int close_jobs(struct fixture *f) {
 static int teardown(void **state) {
         struct fixture *f = *state;
 
+        f->fake.late = false;
         end_tasks(f);
         all_gone(f, WIRE__CAUSE__CLOSED);
         end_tasks(f);

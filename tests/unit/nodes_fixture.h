@@ -736,23 +736,25 @@ static inline void stage_all(uint32_t n) {
 }
 
 /* The next one; what it has goes in at the beginning of its staging, and what it gets comes in the middle. */
-static inline int call(uint32_t rank, unsigned kind, uint64_t bytes) {
-        struct trainer *trainer = &cluster->trainer[rank];
+static inline int call_for(uint32_t rank, struct operation_request call) {
+        struct member *member = cluster->trainer[rank].member;
 
-        return operation_call(trainer->member, 11,
-                              &(struct operation_request){ .sequence = trainer->member->operation.next,
-                                                           .kind = kind,
-                                                           .dtype = cluster->dtype,
-                                                           .reduce = cluster->reduce,
-                                                           .root = 2,
-                                                           .bytes = bytes,
-                                                           .total = bytes,
-                                                           .output = STAGING / 2 },
-                              &cluster->refusal);
+        call.sequence = member->operation.next;
+        call.output = STAGING / 2;
+        return operation_call(member, 11, &call, &cluster->refusal);
+}
+
+static inline int call(uint32_t rank, unsigned kind, uint64_t bytes) {
+        return call_for(rank, (struct operation_request){ .kind = kind,
+                                                          .dtype = cluster->dtype,
+                                                          .reduce = cluster->reduce,
+                                                          .root = 2,
+                                                          .bytes = bytes,
+                                                          .total = bytes });
 }
 
 /* Its session ends. */
-static inline void lose(uint32_t rank) {
+static inline void lose_for(uint32_t rank, unsigned cause) {
         struct trainer *trainer = &cluster->trainer[rank];
         struct member *member = trainer->member;
 
@@ -760,7 +762,11 @@ static inline void lose(uint32_t rank) {
                 munmap(trainer->arena[plan], trainer->arena_bytes[plan]);
         munmap(trainer->staging, trainer->staging != NULL ? STAGING : 0);
         *trainer = (struct trainer){ 0 };
-        member_gone(member, WIRE__CAUSE__EXITED);
+        member_gone(member, cause);
+}
+
+static inline void lose(uint32_t rank) {
+        lose_for(rank, WIRE__CAUSE__EXITED);
 }
 
 /* The machine's own times play no part, apart from members' waits. */
@@ -916,6 +922,14 @@ static inline void form_four(void) {
         for (uint32_t rank = 0; rank < 4; rank++)
                 bring(rank);
         settle(); /* all nodes hear that it has a track */
+}
+
+/* Three of the four are enough; a node that joins later has rank 3. */
+static inline void form_three(void) {
+        cluster->least = 3;
+        for (uint32_t rank = 0; rank < 3; rank++)
+                join(rank < 2 ? 0 : 1, rank, 4);
+        until(cluster->trainer[2].member != NULL);
 }
 
 /* Its machine is gone, with its only member, which has that rank; another one may join elsewhere. */

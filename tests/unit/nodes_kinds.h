@@ -47,18 +47,24 @@ static int setup_nodes(void **state) {
         return 0;
 }
 
-static inline void nodes_list(const char *name, CMUnitTestFunction run, const enum kind *on, size_t n) {
+static inline int setup_formed_nodes(void **state) {
+        setup_nodes(state);
+        form_four();
+        return 0;
+}
+
+static inline void nodes_list(const char *name, CMUnitTestFunction run, CMFixtureFunction before,
+                              CMFixtureFunction after, const enum kind *on, size_t n) {
         static char names[sizeof(tests) / sizeof(tests[0])][128];
 
         for (size_t i = 0; i < n; i++) {
                 snprintf(names[n_tests], sizeof(names[0]), "%s: %s", name, kinds[on[i]].name);
-                tests_add(names[n_tests], run, setup_nodes, teardown);
+                tests_add(names[n_tests], run, before, after);
                 tests[n_tests - 1].initial_state = (void *)(uintptr_t)on[i];
         }
 }
 
-/* A test that runs on each of these kinds of clusters. */
-#define NODES_TEST(name, ...)                                                                                \
+#define NODES_TEST_BETWEEN(before, after, name, ...)                                                         \
         static void name(void);                                                                              \
         static void name##_run(void **state) {                                                               \
                 name();                                                                                      \
@@ -66,6 +72,12 @@ static inline void nodes_list(const char *name, CMUnitTestFunction run, const en
         __attribute__((constructor)) static void name##_list(void) {                                         \
                 static const enum kind on[] = { __VA_ARGS__ };                                               \
                                                                                                              \
-                nodes_list(#name, name##_run, on, sizeof(on) / sizeof(on[0]));                               \
+                nodes_list(#name, name##_run, before, after, on, sizeof(on) / sizeof(on[0]));                \
         }                                                                                                    \
         static void name(void)
+
+/* A test that runs on each of these kinds of clusters. */
+#define NODES_TEST(name, ...) NODES_TEST_BETWEEN(setup_nodes, teardown, name, __VA_ARGS__)
+
+/* The same, after form_four(). */
+#define FORMED_TEST(name, ...) NODES_TEST_BETWEEN(setup_formed_nodes, teardown, name, __VA_ARGS__)

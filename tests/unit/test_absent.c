@@ -5,15 +5,14 @@
 
 #define PARTS MOST_PARTS
 
-static void form(void) {
+static int setup_parts(void **state) {
+        setup_nodes(state);
         cluster->parts = PARTS;
         form_four();
+        return 0;
 }
 
-static void give_step(absent_fn absent) {
-        cluster->absent = absent;
-        give_all(4);
-}
+#define TEST(name, ...) NODES_TEST_BETWEEN(setup_parts, teardown, name, __VA_ARGS__)
 
 /* Takes the next step; from now on `absent` says which parameters are absent. */
 static void step_with(unsigned from, absent_fn absent) {
@@ -60,11 +59,10 @@ static uint8_t whole_buckets(uint32_t rank, uint32_t bucket) {
         return bucket == 1 || (bucket == 2 && rank < 3) ? (1u << PARTS) - 1 : NO_MAP;
 }
 
-NODES_TEST(what_nobody_uses_is_known_to_all, ONE_AVG, TWO_AVG, THREE_AVG, THREE_SUM) {
+TEST(what_nobody_uses_is_known_to_all, ONE_AVG, TWO_AVG, THREE_AVG, THREE_SUM) {
         static const absent_fn steps[] = { none_said, on_one_node,   one_everywhere, none,
                                            different, whole_buckets, everything,     none_said };
 
-        form();
         for (unsigned i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
                 step_with(ALL, steps[i]);
         for (uint32_t n = 0; n < cluster->n && cluster->n > 1; n++)
@@ -73,10 +71,9 @@ NODES_TEST(what_nobody_uses_is_known_to_all, ONE_AVG, TWO_AVG, THREE_AVG, THREE_
 }
 
 /* A bucket that no member has used does not count as reduced, on any node. */
-NODES_TEST(what_nobody_uses_does_not_count, ONE_AVG, TWO_AVG) {
+TEST(what_nobody_uses_does_not_count, ONE_AVG, TWO_AVG) {
         uint64_t whole = 0, before;
 
-        form();
         for (uint32_t b = 0; b < BUCKETS; b++)
                 whole += bucket_bytes(b);
         step_with(ALL, different);
@@ -87,8 +84,7 @@ NODES_TEST(what_nobody_uses_does_not_count, ONE_AVG, TWO_AVG) {
 }
 
 /* After the loss, the member of the last node has rank 2. */
-NODES_TEST(a_node_without_members_uses_nothing, THREE_FOR_TWO) {
-        form();
+TEST(a_node_without_members_uses_nothing, THREE_FOR_TWO) {
         step_with(ALL, different);
         lose(2);
         until(job_on(0)->generation == 2 && job_on(1)->generation == 2 && job_on(2)->generation == 2);
@@ -99,33 +95,16 @@ NODES_TEST(a_node_without_members_uses_nothing, THREE_FOR_TWO) {
         step_with(0x7, none_said);
 }
 
-/* The parameters that were absent in a void step are forgotten with it. */
-NODES_TEST(a_void_step_leaves_nothing, TWO_AVG, THREE_SUM) {
-        form();
-        step_with(ALL, none_said);
-        cluster->absent = everything;
-        give_all(3);
-        for (uint32_t b = 0; b < BUCKETS - 1; b++)
-                ready(3, b);
-        settle();
-        assert_int_equal(cluster->node[0].unused[0], everything(0, 0));
-        lose(2);
-        until(cluster->node[0].voided == 1 && cluster->node[1].voided == 1);
-        replace(2, 1);
-        step_with(ALL, on_one_node);
-        step_with(ALL, one_everywhere);
-}
-
 /* A loss at any moment does not change the parameters that are reported as unused in a step that members
- * keep. */
-NODES_TEST(a_loss_at_any_moment_leaves_the_map_right, TWO_AVG, THREE_SUM) {
+ * keep. Those that were absent in a void step are forgotten with it. */
+TEST(a_loss_at_any_moment_leaves_the_map_right, TWO_AVG, THREE_SUM) {
         unsigned committed = 0, voided = 0;
 
-        form();
         for (unsigned moment = 0; moment < MOMENTS(20); moment++) {
                 uint64_t step = cluster->trainer[0].step[0];
 
-                give_step(different);
+                cluster->absent = different;
+                give_all(4);
                 for (unsigned i = 0; i < moment; i++)
                         pass();
                 lose(2);
@@ -145,8 +124,7 @@ NODES_TEST(a_loss_at_any_moment_leaves_the_map_right, TWO_AVG, THREE_SUM) {
 }
 
 /* A minimum has nothing to say of what is not there. */
-NODES_TEST(a_minimum_has_no_absent_parameters, THREE_MIN) {
-        form();
+TEST(a_minimum_has_no_absent_parameters, THREE_MIN) {
         cluster->absent = everything;
         assert_int_equal(ready_of(0, 0, 0, 0), WIRE__CODE__INVALID);
         assert_non_null(strstr(cluster->refusal.text, "to which an absent parameter contributes nothing"));

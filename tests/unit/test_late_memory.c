@@ -89,12 +89,6 @@ static void both_come_back(struct fixture *f) {
         come_back(f, 1);
 }
 
-/* Ends all requests, with this error. */
-static void end_requests(struct fixture *f, int error) {
-        while (f->fake.n_requests > 0)
-                fake_end_request(&f->fake, 0, error);
-}
-
 /* All that has to be there before. */
 static void prepare(const struct drama *d) {
         struct fixture *f = d->f;
@@ -300,7 +294,6 @@ JOB_TEST(charges_stay_with_the_memory) {
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_ARENAS), 1);
         fake_end_request(&f->fake, 0, 0);
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_ARENAS), 0);
-        f->fake.late = false;
 }
 
 static void bring_plans_back(struct fixture *f, uint32_t rank, uint32_t request) {
@@ -327,7 +320,6 @@ static void refuse_return_of(unsigned first) {
         fake_end_request(&f->fake, first, -EIO);
         end_requests(f, -EIO);
         assert_int_equal(f->answered[40], 1);
-        f->fake.late = false;
         teardown(&state);
 }
 
@@ -349,7 +341,6 @@ JOB_TEST(a_return_to_a_job_that_ends_is_refused_once) {
         job_end(f->member[0]->job, WIRE__CAUSE__SUPERSEDED);
         end_requests(f, 0);
         assert_int_equal(f->answered[40], 1);
-        f->fake.late = false;
 }
 
 /* Its memory is not there: the others go on with a successor once it has left. */
@@ -423,7 +414,6 @@ JOB_TEST(nobody_hears_for_a_member_that_has_gone) {
         for (uint32_t request = 30; request <= 32; request++)
                 assert_int_equal(f->answered[request], 0);
         assert_int_equal(f->fake.n_arenas, 1);
-        f->fake.late = false;
 }
 
 /* Plans are compared when they are offered, not when their memory is there. */
@@ -437,7 +427,6 @@ JOB_TEST(plans_are_compared_before_their_memory_is_there) {
         assert_int_equal(f->fake.n_requests, 1);
         fake_end_request(&f->fake, 0, -ECANCELED);
         assert_int_equal(f->fake.n_requests, 0);
-        f->fake.late = false;
 }
 
 /* Memory that is still being taken over is no place for parameters, and cannot be given up. */
@@ -486,5 +475,4 @@ JOB_TEST(a_plan_whose_memory_is_late_names_the_daemon) {
         assert_heard("refused 0 9 3;refused 1 10 3;");
         assert_non_null(strstr(plan->refusal.text, "gradsyncd has not got ready the memory of rank 1"));
         end_requests(f, 0);
-        f->fake.late = false;
 }

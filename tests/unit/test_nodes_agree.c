@@ -92,12 +92,16 @@ static uint32_t world(void) {
         return cluster->n + 1;
 }
 
-static void form(void) {
+static int setup_spread(void **state) {
+        setup_nodes(state);
         for (uint32_t rank = 0; rank < world(); rank++)
                 join(node_of_rank(rank), rank, world());
         until(cluster->trainer[0].member != NULL && cluster->trainer[world() - 1].member != NULL);
         settle();
+        return 0;
 }
+
+#define TEST(name, ...) NODES_TEST_BETWEEN(setup_spread, teardown, name, __VA_ARGS__)
 
 static bool refused_once(uint32_t from, uint32_t to) {
         for (uint32_t rank = from; rank < to; rank++) {
@@ -181,15 +185,14 @@ static const struct {
           "" },
 };
 
-NODES_TEST(a_difference_is_told_to_all_by_name, TWO_AVG) {
+TEST(a_difference_is_told_to_all_by_name, TWO_AVG) {
         size_t n = sizeof(differences) / sizeof(differences[0]);
 
         for (size_t i = 0; i < n; i++) {
                 if (i > 0) {
                         teardown(NULL);
-                        setup_kind(TWO_AVG);
+                        setup_spread(&(void *){ (void *)(uintptr_t)TWO_AVG });
                 }
-                form();
                 bring_version(0, 0, &usual);
                 bring_version(1, 0, &usual);
                 bring_version(2, 0, &differences[i].last);
@@ -211,13 +214,12 @@ static unsigned letters_of(uint32_t node) {
 }
 
 /* However many parameters there are, a few questions find the one that differs. */
-NODES_TEST(a_difference_is_found_in_a_few_messages, TWO_AVG) {
+TEST(a_difference_is_found_in_a_few_messages, TWO_AVG) {
         struct version many = { .params = MANY, .per = 100, .other = UINT32_MAX }, last = many;
         unsigned before;
 
         last.other = 12345;
         last.name = "v";
-        form();
         for (uint32_t rank = 0; rank < 2; rank++)
                 bring_version(rank, 0, &many);
         settle();
@@ -232,12 +234,11 @@ NODES_TEST(a_difference_is_found_in_a_few_messages, TWO_AVG) {
 }
 
 /* A node that comes later than the difference hears of it, too. */
-NODES_TEST(who_brings_it_later_hears_the_same, THREE_AVG) {
+TEST(who_brings_it_later_hears_the_same, THREE_AVG) {
         struct version other = usual;
 
         other.other = 3;
         other.shape = 9;
-        form();
         bring_version(0, 0, &usual);
         bring_version(1, 0, &usual);
         bring_version(3, 0, &other);
@@ -253,12 +254,11 @@ NODES_TEST(who_brings_it_later_hears_the_same, THREE_AVG) {
 }
 
 /* Members of one node differ, and those of the others hear it. */
-NODES_TEST(what_fails_on_one_node_fails_on_all, TWO_AVG) {
+TEST(what_fails_on_one_node_fails_on_all, TWO_AVG) {
         struct version other = usual;
 
         other.other = 5;
         other.name = "v";
-        form();
         bring_version(2, 0, &usual);
         bring_version(0, 0, &usual);
         offer(1, 0, &other);
@@ -274,8 +274,7 @@ NODES_TEST(what_fails_on_one_node_fails_on_all, TWO_AVG) {
         agree_on(1, &usual);
 }
 
-NODES_TEST(what_a_member_gives_up_nobody_waits_for, TWO_AVG) {
-        form();
+TEST(what_a_member_gives_up_nobody_waits_for, TWO_AVG) {
         for (uint32_t rank = 0; rank < 2; rank++)
                 bring_version(rank, 0, &usual);
         settle();
@@ -300,11 +299,10 @@ static void let_pass(uint64_t time) {
         }
 }
 
-NODES_TEST(members_that_are_late_are_named_on_all_nodes, THREE_AVG) {
+TEST(members_that_are_late_are_named_on_all_nodes, THREE_AVG) {
         struct version timed = usual;
 
         timed.timeout = 5 * USEC_PER_SEC;
-        form();
         bring_version(0, 0, &timed);
         bring_version(2, 0, &usual); /* it would wait for ever */
         settle();
@@ -331,11 +329,10 @@ NODES_TEST(members_that_are_late_are_named_on_all_nodes, THREE_AVG) {
 }
 
 /* A plan that comes just in time is agreed on, whatever has been asked meanwhile. */
-NODES_TEST(what_comes_meanwhile_counts, TWO_AVG) {
+TEST(what_comes_meanwhile_counts, TWO_AVG) {
         struct version timed = usual;
 
         timed.timeout = 5 * USEC_PER_SEC;
-        form();
         for (uint32_t rank = 0; rank < 2; rank++)
                 bring_version(rank, 0, &timed);
         settle();
@@ -349,10 +346,7 @@ NODES_TEST(what_comes_meanwhile_counts, TWO_AVG) {
 /* ---- a plan that others go on with ---- */
 
 NODES_TEST(who_comes_later_and_differs_is_refused_alone, THREE_SUM) {
-        cluster->least = 3;
-        for (uint32_t rank = 0; rank < 3; rank++)
-                join(rank < 2 ? 0 : 1, rank, 4);
-        until(cluster->trainer[2].member != NULL);
+        form_three();
         for (uint32_t rank = 0; rank < 3; rank++)
                 bring(rank);
         settle();

@@ -4,7 +4,7 @@
 
 #include "job/watch/waits.h"
 
-#define TEST(name) TEST_WITH(name, setup, leave)
+#define TEST(name) TEST_WITH(name, setup_formed, leave)
 
 /* The second engine of a node, and the backend whose memory it exchanges. */
 static struct second {
@@ -62,6 +62,12 @@ static int setup(void **state) {
         return 0;
 }
 
+static int setup_formed(void **state) {
+        setup(state);
+        form_four();
+        return 0;
+}
+
 /* The jobs of a node that ends are gone before its second backend is. */
 static int leave(void **state) {
         for (uint32_t n = 0; n < cluster->n; n++)
@@ -98,7 +104,6 @@ static void operate(void) {
 }
 
 TEST(plans_and_operations_go_through_an_engine_each) {
-        form_four();
         stage_all(4);
         step_of(ALL, 1);
         assert_int_equal(first_on(0)->n_payloads, pieces_of(0, BUCKETS));
@@ -127,11 +132,11 @@ static void form_late(struct fake_engine *late) {
         until(cluster->trainer[0].member != NULL && cluster->trainer[3].member != NULL);
 }
 
-TEST(a_communicator_works_when_both_parts_do) {
+TEST_WITH(a_communicator_works_when_both_parts_do, setup, leave) {
         form_late(first_on(0));
 }
 
-TEST(the_second_part_may_be_the_last_to_work) {
+TEST_WITH(the_second_part_may_be_the_last_to_work, setup, leave) {
         form_late(second_on(0));
 }
 
@@ -144,7 +149,6 @@ static void go_on(uint32_t generation) {
 }
 
 TEST(a_communicator_has_ended_when_both_parts_have) {
-        form_four();
         second_on(0)->held = true;
         fake_accuse(first_on(0), 1);
         settle();
@@ -155,7 +159,6 @@ TEST(a_communicator_has_ended_when_both_parts_have) {
 }
 
 TEST(a_loss_of_either_part_is_one_of_the_whole) {
-        form_four();
         fake_accuse(second_on(1), 0);
         go_on(2);
 }
@@ -177,7 +180,6 @@ static void pass_but_built(void) {
 TEST(a_loss_before_the_other_part_works_is_the_news_of_the_whole) {
         const struct fabric_comm *next = &cluster->fabric->comm[1];
 
-        form_four();
         second_on(0)->held = second_on(1)->held = true;
         fake_accuse(first_on(0), 1);
         while (next->state[0] != FABRIC_WORKING || next->state[1] != FABRIC_WORKING)
@@ -190,7 +192,6 @@ TEST(a_loss_before_the_other_part_works_is_the_news_of_the_whole) {
 }
 
 TEST(a_part_is_dropped_if_the_other_cannot_be_built) {
-        form_four();
         fabric->n_comms = FABRIC_COMMS; /* it takes no more */
         fabric->forgiving = true;
         fake_accuse(first_on(0), 1);
@@ -217,7 +218,6 @@ TEST(a_silent_process_of_either_engine_is_named) {
         static struct engine_ops ops[2];
         struct job_wait wait;
 
-        form_four();
         asked[0] = &first_on(0)->engine;
         asked[1] = &second_on(0)->engine;
         for (unsigned part = 0; part < 2; part++) {

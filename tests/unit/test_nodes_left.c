@@ -18,10 +18,9 @@ static void end_last(void) {
         settle();
 }
 
-#define TEST(name) NODES_TEST(name, THREE_AVG)
+#define TEST(name) FORMED_TEST(name, THREE_AVG)
 
 TEST(it_begins_no_operation) {
-        form_four();
         leave_last();
         for (uint32_t rank = 0; rank < 4; rank++)
                 assert_int_equal(call(rank, WIRE__OPERATION_KIND__BARRIER, 0), 0);
@@ -34,7 +33,6 @@ TEST(it_begins_no_operation) {
 
 /* Its members could not be told, and some of them are gone already. */
 TEST(it_hears_of_no_loss) {
-        form_four();
         leave_last();
         lose(2);
         until(job_on(0)->state == JOB_REPLACING);
@@ -46,7 +44,6 @@ TEST(it_hears_of_no_loss) {
 
 /* The communicator of the next generation is being built when the node leaves. */
 TEST(it_enters_no_generation) {
-        form_four();
         cluster->fabric->node[2].launch_error = -EIO;
         give_all(4);
         until(job_on(2)->state == JOB_REPLACING);
@@ -63,7 +60,6 @@ TEST(it_enters_no_generation) {
 TEST(it_stays_until_its_members_have_heard_of_a_generation) {
         struct jobs *jobs = cluster->node[2].jobs;
 
-        form_four();
         cluster->trainer[3].member->returns = true;
         jobs_drain(jobs);
         for (uint32_t before = 1; before <= 2; before++) {
@@ -86,7 +82,6 @@ TEST(it_stays_for_nobody_else) {
         struct jobs *jobs = cluster->node[2].jobs;
         struct node *node;
 
-        form_four();
         jobs_drain(jobs);
         fake_accuse(&cluster->fabric->node[0], 2);
         node = &job_on(2)->machine.node;
@@ -103,10 +98,9 @@ TEST(it_stays_for_nobody_else) {
 }
 
 /* The others go on without it at once. */
-NODES_TEST(a_node_without_members_is_not_awaited, THREE_FOR_TWO) {
+FORMED_TEST(a_node_without_members_is_not_awaited, THREE_FOR_TWO) {
         struct jobs *jobs = cluster->node[2].jobs;
 
-        form_four();
         lose(3);
         until(all_entered(2));
         assert_int_equal(job_on(2)->n_local, 0);
@@ -123,7 +117,6 @@ NODES_TEST(a_node_without_members_is_not_awaited, THREE_FOR_TWO) {
 TEST(a_generation_that_is_on_its_way_comes_first) {
         struct jobs *jobs = cluster->node[2].jobs;
 
-        form_four();
         cluster->trainer[3].member->returns = true;
         fake_accuse(&cluster->fabric->node[0], 2);
         until(job_on(2)->machine.node.phase == NODE_SETTLED);
@@ -150,7 +143,6 @@ static bool departs(uint32_t n) {
 
 /* It has let go of the generation before, and says that it goes: it would not enter the next one. */
 TEST(the_others_enter_no_generation_without_it) {
-        form_four();
         fake_accuse(&cluster->fabric->node[0], 2);
         until(job_on(2)->machine.node.phase == NODE_FROZEN);
         assert_true(departs(2));
@@ -169,7 +161,6 @@ TEST(the_others_enter_no_generation_without_it) {
 /* It is on its way back into the generation, as if its members were, when one of them is lost; and then the
  * others lose a node. */
 TEST(a_node_that_is_cut_off_hears_of_losses) {
-        form_four();
         fence_off(0);
         until(job_on(0)->state == JOB_REPLACING && job_on(0)->machine.node.phase == NODE_BUILDING);
         lose(0);
@@ -223,7 +214,6 @@ static void forget_last(void) {
 }
 
 TEST(what_is_there_is_found_again) {
-        form_four();
         step_of(ALL, 1);
         hang_up_last();
         connect_last();
@@ -234,7 +224,6 @@ TEST(what_is_there_is_found_again) {
 
 /* The coordinator could not be told. */
 TEST(what_has_gone_meanwhile_is_dropped) {
-        form_four();
         hang_up_last();
         hub_detach(&job_on(2)->machine.attachment);
         connect_last();
@@ -246,7 +235,7 @@ TEST(what_has_gone_meanwhile_is_dropped) {
 }
 
 /* Members of a job that is over may hang: its daemon does not name it again. */
-TEST(what_has_ended_is_dropped) {
+NODES_TEST(what_has_ended_is_dropped, THREE_AVG) {
         cluster->grace = 0;
         form_four();
         lose(0);
@@ -259,7 +248,7 @@ TEST(what_has_ended_is_dropped) {
 }
 
 /* The connection breaks before the node has heard that its job has ended. */
-TEST(an_end_is_heard_on_the_next_connection) {
+NODES_TEST(an_end_is_heard_on_the_next_connection, THREE_AVG) {
         cluster->grace = 0;
         form_four();
         hang_up_last();
@@ -277,7 +266,6 @@ TEST(a_job_that_is_named_twice_is_named_anew) {
         struct post_attach which = { .uid = 1000, .job = "j", .token = cluster->token.digest };
         uint8_t out[POST_MAX];
 
-        form_four();
         for (uint32_t number = 98; number < 100; number++)
                 assert_null(stations_receive(cluster->stations, &cluster->node[2], POST_ATTACH, number, out,
                                              (size_t)post_encode_attach(&which, out)));
@@ -288,7 +276,6 @@ TEST(a_job_that_is_named_twice_is_named_anew) {
 
 /* Its key may be another one than before. */
 TEST(uids_of_a_key_are_asked_again) {
-        form_four();
         hang_up_last();
         speaks_for_nobody = true;
         connect_last();
@@ -298,7 +285,6 @@ TEST(uids_of_a_key_are_asked_again) {
 }
 
 TEST(all_nodes_hear_that_a_key_has_lost_their_uid) {
-        form_four();
         speaks_for_nobody = true;
         stations_check(cluster->stations);
         for (uint32_t n = 0; n < 3; n++) {
@@ -312,7 +298,6 @@ TEST(an_address_has_one_node_of_a_job) {
         const struct hub_job job = { .uid = 1000, .name = "j", .address = 2, .token = cluster->token.digest };
         struct attachment another = { 0 };
 
-        form_four();
         assert_int_equal(hub_attach(coordinators_hub(cluster->coordinators), &another, &job,
                                     &cluster->refusal),
                          WIRE__CODE__STATE);
@@ -340,12 +325,12 @@ static void end_without_coordinator(void) {
         assert_null(job_on(2));
 }
 
-TEST(a_step_that_goes_on_is_the_end_of_its_job) {
+NODES_TEST(a_step_that_goes_on_is_the_end_of_its_job, THREE_AVG) {
         form_two_there();
         end_without_coordinator();
 }
 
-TEST(a_step_that_is_held_and_complete_is_the_end_of_its_job) {
+NODES_TEST(a_step_that_is_held_and_complete_is_the_end_of_its_job, THREE_AVG) {
         form_two_there();
         job_pause(job_on(2));
         end_without_coordinator();

@@ -10,6 +10,7 @@
 #define HOSTS_APART 1 /* so that operations have seals */
 #include "nodes_fixture.h"
 
+#include "peer.pb-c.h"
 #include "rendezvous/wire/peer.h"
 
 #define NODES 3u
@@ -61,247 +62,77 @@ static uint64_t number(uint64_t before) {
         return below(3) > 0 ? before + below(5) - 2 : some[below(sizeof(some) / sizeof(some[0]))];
 }
 
-static struct generation generation(struct generation a, struct generation b) {
-        struct generation other = below(2) ? a : b;
+static void change_message(ProtobufCMessage *message);
 
-        if (below(3) == 0)
-                other.number = (uint32_t)number(other.number);
-        if (below(8) == 0)
-                other.term = number(other.term);
-        return other;
-}
+static void change_value(const ProtobufCFieldDescriptor *field, void *value) {
+        ProtobufCBinaryData *bytes = value;
+        ProtobufCMessage **message = value;
 
-/* ---- lies in orders ---- */
-
-static void order_member(struct order *order) {
-        struct order_member *member = &order->member_of[below(order->n_members)];
-
-        switch (below(6)) {
-        case 0: member->rank = (uint32_t)number(member->rank); break;
-        case 1: member->slot = below(5); break;
-        case 2: member->behind = !member->behind; break;
-        case 3: member->tag.step = number(member->tag.step); break;
-        case 4: member->id = below(9); break;
-        default: member->member = member_id(member_id_node(member->member), 0, 1 + below(9)); break;
+        switch (field->type) {
+        case PROTOBUF_C_TYPE_UINT64: *(uint64_t *)value = number(*(uint64_t *)value); break;
+        case PROTOBUF_C_TYPE_UINT32: *(uint32_t *)value = (uint32_t)number(*(uint32_t *)value); break;
+        case PROTOBUF_C_TYPE_BOOL: *(protobuf_c_boolean *)value ^= 1; break;
+        case PROTOBUF_C_TYPE_BYTES: /* a set of nodes, which has one byte here, or a secret */
+                if (bytes->len > 0)
+                        bytes->data[0] ^= (uint8_t)(1u << below(NODES));
+                break;
+        case PROTOBUF_C_TYPE_MESSAGE:
+                if (*message != NULL)
+                        change_message(*message);
+                break;
+        default: break; /* texts, and pids, are for people */
         }
 }
 
-static void order_members(struct order *order) {
-        if (order->n_members == 0)
-                return;
-        uint32_t way = below(5), which = below(order->n_members);
+/* A list has numbers or messages. The new message is like the last one. */
+union values {
+        uint64_t *number;
+        ProtobufCMessage **message;
+};
 
-        if (way == 0) {
-                order->n_members--;
-                order->member_of[which] = order->member_of[order->n_members];
-        } else if (way == 1 && order->n_members < 6) {
-                order->member_of[order->n_members] = order->member_of[which];
-                order->n_members++;
-        } else {
-                order_member(order);
+static void list_add(const ProtobufCFieldDescriptor *field, size_t *n, union values *list) {
+        static uint8_t bytes[PEER_MAX];
+        size_t length = 0;
+
+        list->number = realloc(list->number, (*n + 1) * sizeof(*list->number));
+        list->number[*n] = 0;
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE) {
+                length = *n > 0 ? protobuf_c_message_pack(list->message[*n - 1], bytes) : 0;
+                list->message[*n] = protobuf_c_message_unpack(field->descriptor, NULL, length, bytes);
         }
+        ++*n;
 }
 
-static void order_track(struct order *order) {
-        uint32_t track = below(order->n_tracks + 1);
+static void list_drop(const ProtobufCFieldDescriptor *field, size_t *n, union values *list) {
+        uint32_t which = below((uint32_t)*n);
 
-        if (track == order->n_tracks && track < LIMIT_TRACKS)
-                order->mark[order->n_tracks++] = 0;
-        if (track >= LIMIT_TRACKS)
-                return;
-        if (below(2) == 0)
-                order->mark[track] = number(order->mark[track]);
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE)
+                protobuf_c_message_free_unpacked(list->message[which], NULL);
+        list->number[which] = list->number[--*n];
+}
+
+static void change_list(const ProtobufCFieldDescriptor *field, size_t *n, union values *list) {
+        uint32_t way = below(5);
+
+        if (way == 0 && *n > 0)
+                list_drop(field, n, list);
+        else if (way == 1 && *n < 6)
+                list_add(field, n, list);
+        else if (*n > 0)
+                change_value(field, &list->number[below((uint32_t)*n)]);
+}
+
+/* Whichever fields it has. */
+static void change_message(ProtobufCMessage *message) {
+        const ProtobufCFieldDescriptor *field =
+                &message->descriptor->fields[below(message->descriptor->n_fields)];
+        unsigned char *at = (unsigned char *)message;
+
+        if (field->label == PROTOBUF_C_LABEL_REPEATED)
+                change_list(field, (size_t *)(at + field->quantifier_offset),
+                            (union values *)(at + field->offset));
         else
-                order->n_tracks = 1 + below(order->n_tracks);
-}
-
-static void order_plan(struct order *order) {
-        struct order_plan *plan = &order->plan[below(order->n_plans + 1)];
-
-        if (plan == &order->plan[order->n_plans] && order->n_plans < 6)
-                order->plan[order->n_plans++] =
-                        (struct order_plan){ .ordinal = below(PLANS), .track = below(4) };
-        switch (below(9)) {
-        case 0: plan->track = below(6); break;
-        case 1: plan->ordinal = below(PLANS); break;
-        case 2: plan->open = !plan->open; break;
-        case 3: plan->before = number(plan->before); break;
-        case 4: plan->unit = number(plan->unit); break;
-        case 5: plan->turn = number(plan->turn); break;
-        case 6: plan->digest++; break;
-        case 7: plan->kept = !plan->kept; break;
-        default: order->n_plans = below(order->n_plans + 1); break;
-        }
-}
-
-static void order_number(struct order *order) {
-        uint32_t lane = below(LIMIT_LANES);
-
-        switch (below(11)) {
-        case 0: order->round = number(order->round); break;
-        case 1: order->generation = generation(order->generation, order->comm); break;
-        case 2: order->comm = generation(order->generation, order->comm); break;
-        case 3: order->world = below(7); break;
-        case 4: order->source = below(4); break;
-        case 5: order->seq[lane] = number(order->seq[lane]); break;
-        case 6: order->go[lane] = number(order->go[lane]); break;
-        case 7: order->history.step = number(order->history.step); break;
-        case 8: order->stamp = number(order->stamp); break;
-        case 9: order->instance = number(order->instance); break;
-        default: order->loss = (struct membership_loss){ below(2), below(4), 1, below(9) }; break;
-        }
-}
-
-static void order_flag(struct order *order) {
-        switch (below(7)) {
-        case 0: order->behind = !order->behind; break;
-        case 1: order->torn = !order->torn; break;
-        case 2: order->end = below(N_JOB_ENDS); break;
-        case 3: order->set[0] ^= UINT64_C(1) << below(NODES); break;
-        case 4: order->ordinal = below(PLANS); break;
-        case 5: order->index = below(40); break;
-        default: order->note = below(N_NOTES); break;
-        }
-}
-
-/* Makes it an order of another kind, which has no members unless it is a NEWGEN order. */
-static void order_other(struct order *order) {
-        if (order->kind < ORDER_REFUSE)
-                order->kind = below(ORDER_REFUSE);
-        if (order->kind != ORDER_NEWGEN)
-                order->n_members = 0;
-}
-
-static void change_order(struct order *order) {
-        static void (*const ways[])(struct order * order) = { order_members, order_track, order_plan,
-                                                              order_number,  order_flag,  order_other };
-
-        order->n_words += order->n_words == 0;
-        for (unsigned n = 1 + below(3); n > 0; n--)
-                ways[below(sizeof(ways) / sizeof(ways[0]))](order);
-}
-
-/* ---- lies in reports ---- */
-
-static void report_member(struct report *report) {
-        struct report_member *member = &report->member_of[below(report->n_members)];
-        struct membership_request *request = &member->request;
-
-        switch (below(14)) {
-        case 0: member->rank = (uint32_t)number(member->rank); break;
-        case 1: member->slot = below(5); break;
-        case 2: member->in = !member->in; break;
-        case 3: member->behind = !member->behind; break;
-        case 4: member->leaving = !member->leaving; break;
-        case 5: member->tag.step = number(member->tag.step); break;
-        case 6: request->max_world = 1 + below(6); break;
-        case 7: request->min_world = 1 + below(3); break;
-        case 8: request->spare = !request->spare; break;
-        case 9: request->rank = below(5); break;
-        case 10: request->has_rank = !request->has_rank; break;
-        case 11: request->identity = below(3); break;
-        case 12: request->member = member_id(member_id_node(request->member), 0, 1 + below(9)); break;
-        default: request->returns = !request->returns; break;
-        }
-}
-
-static void report_members(struct report *report) {
-        if (report->n_members == 0)
-                return;
-        uint32_t way = below(5), which = below(report->n_members);
-
-        if (way == 0) {
-                report->n_members--;
-                report->member_of[which] = report->member_of[report->n_members];
-        } else if (way == 1 && report->n_members < 6) {
-                report->member_of[report->n_members] = report->member_of[which];
-                report->n_members++;
-        } else {
-                report_member(report);
-        }
-}
-
-static void report_track(struct report *report) {
-        uint32_t track = below(report->n_tracks + 1);
-
-        if (track == report->n_tracks && track < LIMIT_TRACKS) {
-                report->mark[track] = report->committed[track] = report->prepared[track] = 0;
-                report->n_tracks++;
-        }
-        if (track >= LIMIT_TRACKS)
-                return;
-        switch (below(4)) {
-        case 0: report->mark[track] = number(report->mark[track]); break;
-        case 1: report->committed[track] = report->prepared[track] = number(report->committed[track]); break;
-        case 2: report->prepared[track] = report->committed[track] + below(2); break;
-        default: report->n_tracks = 1 + below(report->n_tracks); break;
-        }
-}
-
-static void report_plan(struct report *report) {
-        struct report_plan *plan = &report->plan[below(report->n_plans + 1)];
-
-        if (plan == &report->plan[report->n_plans] && report->n_plans < 6)
-                report->plan[report->n_plans++] =
-                        (struct report_plan){ .ordinal = below(PLANS), .track = below(4) };
-        switch (below(9)) {
-        case 0: plan->track = below(6); break;
-        case 1: plan->ordinal = below(PLANS); break;
-        case 2: plan->open = !plan->open; break;
-        case 3: plan->before = number(plan->before); break;
-        case 4: plan->unit = number(plan->unit); break;
-        case 5: plan->turn = number(plan->turn); break;
-        case 6: plan->digest++; break;
-        case 7: plan->voids = !plan->voids; break;
-        default: report->n_plans = below(report->n_plans + 1); break;
-        }
-}
-
-static void report_number(struct report *report) {
-        uint32_t lane = below(LIMIT_LANES);
-
-        switch (below(10)) {
-        case 0: report->round = number(report->round); break;
-        case 1: report->generation = generation(report->generation, report->comm); break;
-        case 2: report->comm = generation(report->generation, report->comm); break;
-        case 3: report->world = below(7); break;
-        case 4: report->seq[lane] = number(report->seq[lane]); break;
-        case 5: report->go[lane] = number(report->go[lane]); break;
-        case 6: report->ready[lane] = number(report->ready[lane]); break;
-        case 7: report->history.step = number(report->history.step); break;
-        case 8: report->stamp = number(report->stamp); break;
-        default: report->instance = number(report->instance); break;
-        }
-}
-
-static void report_flag(struct report *report) {
-        switch (below(12)) {
-        case 0: report->running = !report->running; break;
-        case 1: report->wait = !report->wait; break;
-        case 2: report->away = !report->away; break;
-        case 3: report->behind = !report->behind; break;
-        case 4: report->torn = !report->torn; break;
-        case 5: report->cause = below(9); break;
-        case 6: report->end = below(N_JOB_ENDS); break;
-        case 7: report->awaits = below(2); break;
-        case 8: report->set[0] ^= UINT64_C(1) << below(NODES); break;
-        case 9: report->links[0] ^= UINT64_C(1) << below(NODES); break;
-        case 10: report->ordinal = below(PLANS); break;
-        default: report->note = below(N_NOTES); break;
-        }
-}
-
-static void report_other(struct report *report) {
-        report->kind = ANSWER_REPORT + below(N_ANSWERS - ANSWER_REPORT);
-}
-
-static void change_report(struct report *report) {
-        static void (*const ways[])(struct report * report) = { report_members, report_track, report_plan,
-                                                                report_number,  report_flag,  report_other };
-
-        report->n_words += report->n_words == 0;
-        for (unsigned n = 1 + below(3); n > 0; n--)
-                ways[below(sizeof(ways) / sizeof(ways[0]))](report);
+                change_value(field, at + field->offset);
 }
 
 /* ---- lies on their way ---- */
@@ -315,52 +146,39 @@ static struct letter *letter_of(const struct letter *like, const void *payload, 
         return letter;
 }
 
-static ssize_t order_lie(const struct letter *letter, uint8_t bytes[PEER_MAX]) {
-        static struct order truth, lie;
+static bool is_valid(enum post_kind kind, const uint8_t *bytes, size_t n) {
+        static struct report report;
+        static struct order order;
         const char *why;
-        ssize_t n = -1;
 
-        memset(&truth, 0, sizeof(truth));
-        if (!peer_decode_order(&scratch, letter->payload, letter->bytes, &truth, &why))
-                return -1;
-        for (unsigned tries = 0; tries < 20 && n < 0; tries++) {
-                lie = truth;
-                change_order(&lie);
-                n = peer_encode_order(&scratch, &lie, bytes);
-        }
-        return n;
-}
-
-static ssize_t report_lie(const struct letter *letter, uint8_t bytes[PEER_MAX]) {
-        static struct report truth, lie;
-        const char *why;
-        ssize_t n = -1;
-
-        memset(&truth, 0, sizeof(truth));
-        if (!peer_decode_report(&scratch, letter->payload, letter->bytes, &truth, &why))
-                return -1;
-        for (unsigned tries = 0; tries < 20 && n < 0; tries++) {
-                lie = truth;
-                change_report(&lie);
-                n = peer_encode_report(&scratch, &lie, bytes);
-        }
-        return n;
+        return kind == POST_ORDER ? peer_decode_order(&scratch, bytes, n, &order, &why)
+                                  : peer_decode_report(&scratch, bytes, n, &report, &why);
 }
 
 static struct letter *scrambled(struct letter *letter) {
         static uint8_t bytes[PEER_MAX];
+        bool is_order = letter->kind == POST_ORDER;
         struct letter *changed;
-        ssize_t n = -1;
 
-        if (letter->kind == POST_ORDER)
-                n = order_lie(letter, bytes);
-        if (letter->kind == POST_REPORT)
-                n = report_lie(letter, bytes);
-        if (n < 0)
+        if (!is_order && letter->kind != POST_REPORT)
                 return letter;
-        changed = letter_of(letter, bytes, (size_t)n);
-        free(letter);
-        return changed;
+        for (unsigned tries = 0; tries < 20; tries++) {
+                ProtobufCMessage *message = protobuf_c_message_unpack(is_order ? &peer__order__descriptor
+                                                                               : &peer__report__descriptor,
+                                                                      NULL, letter->bytes, letter->payload);
+                size_t n;
+
+                for (unsigned i = 1 + below(3); i > 0; i--)
+                        change_message(message);
+                n = protobuf_c_message_pack(message, bytes);
+                protobuf_c_message_free_unpacked(message, NULL);
+                if (!is_valid(letter->kind, bytes, n))
+                        continue;
+                changed = letter_of(letter, bytes, n);
+                free(letter);
+                return changed;
+        }
+        return letter;
 }
 
 static struct letter *lie(struct letter *letter) {

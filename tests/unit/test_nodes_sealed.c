@@ -11,17 +11,9 @@ static unsigned char given_byte(uint32_t rank, uint64_t i) {
 }
 
 static int sealed_call(uint32_t rank, unsigned kind, uint64_t bytes, uint32_t root, bool sealed) {
-        struct trainer *trainer = &cluster->trainer[rank];
-
-        return operation_call(trainer->member, 11,
-                              &(struct operation_request){ .sequence = trainer->member->operation.next,
-                                                           .kind = kind,
-                                                           .root = root,
-                                                           .bytes = bytes,
-                                                           .total = bytes,
-                                                           .output = STAGING / 2,
-                                                           .sealed = sealed },
-                              &cluster->refusal);
+        return call_for(
+                rank, (struct operation_request){
+                              .kind = kind, .root = root, .bytes = bytes, .total = bytes, .sealed = sealed });
 }
 
 /* The first `n` ranks call the operation. */
@@ -124,30 +116,28 @@ static void stray(struct fake_engine *fake, uint64_t *value) {
         value[3 + 2 * 5] = ~value[2 + 2 * 5];
 }
 
-static void begin(void) {
+static int setup_staged(void **state) {
         memset(&between, 0, sizeof(between));
-        apart = true;
-        form_four();
+        setup_formed_nodes(state);
         stage_all(4);
+        return 0;
 }
 
-static void end(void) {
-        for (uint32_t node = 0; node < cluster->n; node++)
-                cluster->fabric->node[node].between = NULL;
-        for (uint32_t node = 0; node < cluster->n; node++)
-                cluster->fabric->node[node].values = NULL;
+static int teardown_between(void **state) {
         free(between.kept);
         between.kept = NULL;
+        apart = true;
+        return teardown(state);
 }
 
-NODES_TEST(they_bring_what_was_given, TWO_AVG, THREE_SUM) {
-        begin();
+#define TEST(name, ...) NODES_TEST_BETWEEN(setup_staged, teardown_between, name, __VA_ARGS__)
+
+TEST(they_bring_what_was_given, TWO_AVG, THREE_SUM) {
         cluster->fabric->node[1].between = keep;
         call_each();
         assert_int_equal(between.payloads, CALLS);
         assert_true(between.bytes > 4 * (STAGING / 8)); /* and its seals */
         assert_int_equal(cluster->node[0].refused + cluster->node[1].refused, 0);
-        end();
 }
 
 /* Computes a seal as the text of the protocol describes it. */
@@ -163,8 +153,7 @@ static struct sha256 seal_of(unsigned i, uint64_t piece, const unsigned char *da
         return seal;
 }
 
-NODES_TEST(seals_are_what_the_protocol_says, TWO_AVG) {
-        begin();
+TEST(seals_are_what_the_protocol_says, TWO_AVG) {
         cluster->fabric->node[1].between = keep;
         for (unsigned i = 0; i < CALLS; i++) {
                 bool gather = calls[i].kind == WIRE__OPERATION_KIND__ALLGATHER;
@@ -184,24 +173,18 @@ NODES_TEST(seals_are_what_the_protocol_says, TWO_AVG) {
                 }
                 assert_ptr_equal(seals + 32 * piece, between.kept + between.bytes);
         }
-        end();
 }
 
 static int setup_on_one_host(void **state) {
         apart = false;
-        setup_kind(TWO_AVG);
-        return 0;
+        return setup_staged(state);
 }
 
 /* Data that does not leave a host has no seals. */
-TEST_WITH(on_one_host_they_are_as_any, setup_on_one_host, teardown) {
-        form_four();
-        stage_all(4);
+NODES_TEST_BETWEEN(setup_on_one_host, teardown_between, on_one_host_they_are_as_any, TWO_AVG) {
         cluster->fabric->node[1].between = keep;
         call_each();
         assert_int_equal(between.bytes, 4 * (STAGING / 8));
-        end();
-        apart = true;
 }
 
 /* That node's members are refused, with the rank that gave it; the others have what was given, and the next
@@ -227,8 +210,7 @@ static void expect_changed(unsigned i, uint64_t at, uint32_t from) {
         cluster->fabric->node[1].between = NULL;
 }
 
-NODES_TEST(what_was_changed_is_refused, TWO_AVG) {
-        begin();
+TEST(what_was_changed_is_refused, TWO_AVG) {
         for (uint64_t at = 0; at < 128 + 32; at++)
                 if (at < 100 || at >= 128) /* else it is behind the data */
                         expect_changed(1, at, 2);
@@ -240,23 +222,19 @@ NODES_TEST(what_was_changed_is_refused, TWO_AVG) {
         expect_changed(3, STAGING / 2 - 1, 0);
         expect_changed(6, STAGING / 2 - 1, 3);
         call_each();
-        end();
 }
 
 /* The root's node has the data, and may be made to take some all the same. */
-NODES_TEST(the_node_of_the_root_is_no_exception, TWO_AVG) {
-        begin();
+TEST(the_node_of_the_root_is_no_exception, TWO_AVG) {
         between.change = 7;
         cluster->fabric->node[0].between = change;
         call_all(4, WIRE__OPERATION_KIND__BROADCAST, 64, 0);
         assert_int_equal(cluster->node[0].refused, 2);
         assert_int_equal(cluster->node[1].refused, 0);
         assert_true(got_nothing(1));
-        end();
 }
 
-NODES_TEST(an_older_one_is_not_taken_again, TWO_AVG) {
-        begin();
+TEST(an_older_one_is_not_taken_again, TWO_AVG) {
         for (unsigned i = 0; i < CALLS; i++) {
                 cluster->node[1].refused = 0;
                 cluster->fabric->node[1].between = keep;
@@ -267,15 +245,13 @@ NODES_TEST(an_older_one_is_not_taken_again, TWO_AVG) {
                 assert_int_equal(cluster->node[1].refused, job_on(1)->n_local);
                 assert_true(got_nothing(2));
         }
-        end();
 }
 
 /* The number of the operation is the same, because another one would make a difference by itself. */
-NODES_TEST(one_of_another_generation_is_not_taken, TWO_AVG) {
+TEST(one_of_another_generation_is_not_taken, TWO_AVG) {
         struct sha256 secret;
         uint64_t number;
 
-        begin();
         for (uint32_t rank = 0; rank < 4; rank++)
                 assert_int_equal(sealed_call(rank, WIRE__OPERATION_KIND__BROADCAST, rank < 2 ? 64 : 128, 0,
                                              true),
@@ -299,7 +275,6 @@ NODES_TEST(one_of_another_generation_is_not_taken, TWO_AVG) {
         assert_int_equal(cluster->node[1].refused, 2);
         assert_true(got_nothing(2) && got_nothing(3));
         assert_false(sha256_equal(&secret, &job_on(1)->secret));
-        end();
 }
 
 /* The hosts are made to believe that all have called the same. */
@@ -307,15 +282,12 @@ static void expect_other(struct operation_request first, struct operation_reques
         cluster->node[1].refused = cluster->node[0].refused = 0;
         for (uint32_t rank = 0; rank < 4; rank++) {
                 struct operation_request call = rank < 2 ? first : second;
-                struct member *member = cluster->trainer[rank].member;
 
                 memset(cluster->trainer[rank].staging, 0xee, STAGING);
-                call.sequence = member->operation.next;
                 call.kind = WIRE__OPERATION_KIND__BROADCAST;
                 call.bytes = 64;
-                call.output = STAGING / 2;
                 call.sealed = true;
-                assert_int_equal(operation_call(member, 11, &call, &cluster->refusal), 0);
+                assert_int_equal(call_for(rank, call), 0);
         }
         for (uint32_t node = 0; node < cluster->n; node++)
                 until(job_on(node)->operation.n_calls == 0);
@@ -324,8 +296,7 @@ static void expect_other(struct operation_request first, struct operation_reques
         assert_int_equal(cluster->node[1].code, WIRE__CODE__PROTOCOL);
 }
 
-NODES_TEST(one_of_another_root_or_place_is_not_taken, TWO_AVG) {
-        begin();
+TEST(one_of_another_root_or_place_is_not_taken, TWO_AVG) {
         for (uint32_t node = 0; node < 2; node++)
                 cluster->fabric->node[node].values = agree_with_all;
         expect_other((struct operation_request){ .root = 0, .total = 128 },
@@ -334,11 +305,9 @@ NODES_TEST(one_of_another_root_or_place_is_not_taken, TWO_AVG) {
                      (struct operation_request){ .root = 0, .total = 192 });
         expect_other((struct operation_request){ .root = 0, .total = 128, .offset = 64 },
                      (struct operation_request){ .root = 0, .total = 128 });
-        end();
 }
 
-NODES_TEST(they_pass_a_node_without_members, THREE_FOR_TWO) {
-        begin();
+TEST(they_pass_a_node_without_members, THREE_FOR_TWO) {
         give_all(4);
         until(all_committed(1));
         lose(2);
@@ -352,13 +321,11 @@ NODES_TEST(they_pass_a_node_without_members, THREE_FOR_TWO) {
         call_all(3, WIRE__OPERATION_KIND__ALLGATHER, 64, 1);
         assert_int_equal(cluster->node[2].refused, 1);
         assert_int_equal(cluster->node[0].refused + cluster->node[1].refused, 0);
-        end();
 }
 
 /* ---- calls ---- */
 
-NODES_TEST(all_seal_it_or_none_does, TWO_AVG) {
-        begin();
+TEST(all_seal_it_or_none_does, TWO_AVG) {
         for (uint32_t rank = 0; rank < 4; rank++)
                 assert_int_equal(sealed_call(rank, WIRE__OPERATION_KIND__BROADCAST, 64, 0, rank < 2), 0);
         until(cluster->node[0].refused == 2 && cluster->node[1].refused == 2);
@@ -369,50 +336,39 @@ NODES_TEST(all_seal_it_or_none_does, TWO_AVG) {
                          WIRE__CODE__OPERATION_MISMATCH);
         assert_non_null(strstr(cluster->refusal.text, "calls allgather of 64 bytes, rank 0 (pid "));
         assert_non_null(strstr(cluster->refusal.text, "calls sealed allgather of 64 bytes"));
-        end();
 }
 
 /* All members are at the same place of the same call. */
-NODES_TEST(parts_of_a_call_are_told_apart, TWO_AVG) {
-        begin();
+TEST(parts_of_a_call_are_told_apart, TWO_AVG) {
         for (unsigned kind = WIRE__OPERATION_KIND__BROADCAST; kind <= WIRE__OPERATION_KIND__ALLREDUCE;
              kind++) {
                 struct operation_request call = { .kind = kind,
                                                   .dtype = WIRE__DTYPE__F32,
                                                   .reduce = WIRE__REDUCE__SUM,
                                                   .bytes = 64,
-                                                  .total = 128,
-                                                  .output = STAGING / 2 };
+                                                  .total = 128 };
 
                 cluster->node[0].refused = cluster->node[1].refused = 0;
                 for (uint32_t rank = 0; rank < 4; rank++) {
-                        struct member *member = cluster->trainer[rank].member;
-
-                        call.sequence = member->operation.next;
                         call.offset = rank < 2 ? 64 : 0;
-                        assert_int_equal(operation_call(member, 11, &call, &cluster->refusal), 0);
+                        assert_int_equal(call_for(rank, call), 0);
                 }
                 until(cluster->node[0].refused == 2 && cluster->node[1].refused == 2);
-                call.sequence++;
-                assert_int_equal(operation_call(cluster->trainer[0].member, 11, &call, &cluster->refusal), 0);
+                assert_int_equal(call_for(0, call), 0);
                 call.offset = 64;
-                assert_int_equal(operation_call(cluster->trainer[1].member, 11, &call, &cluster->refusal),
-                                 WIRE__CODE__OPERATION_MISMATCH);
+                assert_int_equal(call_for(1, call), WIRE__CODE__OPERATION_MISMATCH);
                 for (uint32_t rank = 2; rank < 4; rank++)
-                        operation_call(cluster->trainer[rank].member, 11, &call, &cluster->refusal);
+                        call_for(rank, call);
                 settle();
         }
-        end();
 }
 
-NODES_TEST(reductions_have_no_seals, TWO_AVG) {
-        begin();
+TEST(reductions_have_no_seals, TWO_AVG) {
         for (unsigned kind = WIRE__OPERATION_KIND__BARRIER; kind <= WIRE__OPERATION_KIND__ALLREDUCE; kind++)
                 if (kind != WIRE__OPERATION_KIND__BARRIER && !spread_can_be_sealed(kind)) {
                         assert_int_equal(sealed_call(0, kind, 64, 0, true), WIRE__CODE__INVALID);
                         assert_non_null(strstr(cluster->refusal.text, "has no seals"));
                 }
-        end();
 }
 
 static bool is_checked_or_done(uint32_t node) {
@@ -420,8 +376,7 @@ static bool is_checked_or_done(uint32_t node) {
 }
 
 /* A member is lost at each moment of an operation, in the end while its seals are checked. */
-NODES_TEST(a_loss_ends_one_everywhere_alike, TWO_AVG) {
-        begin();
+TEST(a_loss_ends_one_everywhere_alike, TWO_AVG) {
         for (unsigned moment = 0; moment < 26; moment++) {
                 unsigned before[2] = { cluster->node[0].operations, cluster->node[1].operations };
 
@@ -444,5 +399,4 @@ NODES_TEST(a_loss_ends_one_everywhere_alike, TWO_AVG) {
                 settle();
         }
         call_each();
-        end();
 }

@@ -44,6 +44,15 @@ static void make_slow(void) {
         n_slow = 0;
 }
 
+static int setup_slow(void **state) {
+        setup_nodes(state);
+        make_slow();
+        form_four();
+        return 0;
+}
+
+#define TEST(name, ...) NODES_TEST_BETWEEN(setup_slow, teardown, name, __VA_ARGS__)
+
 /* Answers the first of the late requests: the memory is there, or cannot be had. */
 static void make(int error) {
         struct backend *backend = cluster->node[1].backend;
@@ -61,9 +70,7 @@ static void make(int error) {
 
 /* ---- it comes ---- */
 
-NODES_TEST(steps_wait_for_it, THREE_AVG, THREE_MIN) {
-        make_slow();
-        form_four();
+TEST(steps_wait_for_it, THREE_AVG, THREE_MIN) {
         assert_int_equal(n_slow, 1);
         give_all(4);
         settle();
@@ -79,9 +86,7 @@ NODES_TEST(steps_wait_for_it, THREE_AVG, THREE_MIN) {
         assert_int_equal(n_slow, 0);
 }
 
-NODES_TEST(it_comes_before_the_first_step, THREE_MIN) {
-        make_slow();
-        form_four();
+TEST(it_comes_before_the_first_step, THREE_MIN) {
         make(0);
         give_all(4);
         until(all_committed(1));
@@ -89,9 +94,7 @@ NODES_TEST(it_comes_before_the_first_step, THREE_MIN) {
 }
 
 /* A loss meanwhile is no reason to ask again. */
-NODES_TEST(a_member_is_lost_before_it_comes, THREE_AVG) {
-        make_slow();
-        form_four();
+TEST(a_member_is_lost_before_it_comes, THREE_AVG) {
         give_all(4);
         settle();
         lose(0);
@@ -110,9 +113,7 @@ NODES_TEST(a_member_is_lost_before_it_comes, THREE_AVG) {
 }
 
 /* The node's only member has gone meanwhile: it gives what changes nothing all the same. */
-NODES_TEST(a_node_without_members_waits_for_it, THREE_FOR_TWO, THREE_MIN_FOR_TWO) {
-        make_slow();
-        form_four();
+TEST(a_node_without_members_waits_for_it, THREE_FOR_TWO, THREE_MIN_FOR_TWO) {
         lose(2);
         until(all_entered(2));
         assert_int_equal(job_on(1)->n_local, 0);
@@ -141,11 +142,10 @@ NODES_TEST(steps_wait_for_the_engine, THREE_AVG) {
 }
 
 /* It is charged, and not given back, as long as the engine has it. */
-NODES_TEST(it_stays_until_the_engine_has_let_go_of_it, THREE_AVG) {
+FORMED_TEST(it_stays_until_the_engine_has_let_go_of_it, THREE_AVG) {
         struct fake_engine *fake = &cluster->fabric->node[1];
         struct users *accounts = cluster->node[1].accounts;
 
-        form_four();
         give_all(4);
         until(cluster->node[1].committed == 1 && cluster->node[0].committed == 1);
         fake->slow = true;
@@ -162,9 +162,7 @@ NODES_TEST(it_stays_until_the_engine_has_let_go_of_it, THREE_AVG) {
 
 /* ---- it does not ---- */
 
-NODES_TEST(the_members_go_where_there_is_no_room, THREE_AVG) {
-        make_slow();
-        form_four();
+TEST(the_members_go_where_there_is_no_room, THREE_AVG) {
         give_all(4);
         settle();
         make(-ENOMEM);
@@ -185,11 +183,9 @@ NODES_TEST(the_members_go_where_there_is_no_room, THREE_AVG) {
         assert_sums(ALL, 1);
 }
 
-NODES_TEST(the_engine_does_not_take_it, THREE_AVG) {
+TEST(the_engine_does_not_take_it, THREE_AVG) {
         struct fake_engine *fake = &cluster->fabric->node[1];
 
-        make_slow();
-        form_four();
         for (unsigned i = 0; i < FABRIC_MEMORIES; i++) /* it has room for no more */
                 if (fake->memory_id[i] == 0)
                         fake->memory_id[i] = UINT64_MAX - i;
@@ -202,9 +198,7 @@ NODES_TEST(the_engine_does_not_take_it, THREE_AVG) {
 }
 
 /* The job ends before it comes: it is given back. */
-NODES_TEST(nobody_wants_it_any_more, THREE_AVG) {
-        make_slow();
-        form_four();
+TEST(nobody_wants_it_any_more, THREE_AVG) {
         for (uint32_t rank = 0; rank < 4; rank++)
                 lose(rank);
         until(job_on(0) == NULL);

@@ -5,21 +5,10 @@
 
 #include "job/rejoin.h"
 
-#define TEST(name) NODES_TEST(name, THREE_AVG)
-
-static void leave(uint32_t rank) {
-        struct trainer *trainer = &cluster->trainer[rank];
-        struct member *member = trainer->member;
-
-        for (uint32_t plan = 0; plan < MOST_PLANS; plan++)
-                munmap(trainer->arena[plan], trainer->arena_bytes[plan]);
-        *trainer = (struct trainer){ 0 };
-        member_gone(member, WIRE__CAUSE__LEAVING);
-}
+#define TEST(name) FORMED_TEST(name, THREE_AVG)
 
 /* A later incarnation has begun on this daemon. */
 TEST(a_job_that_has_ended_hears_of_a_loss) {
-        form_four();
         lose(2);
         job_end(job_on(0), WIRE__CAUSE__SUPERSEDED);
         settle();
@@ -35,6 +24,12 @@ static void await_communicator(void) {
         until(is_building());
         cluster->fabric->node[0].held = true;
         rest();
+}
+
+/* The generation before has lost a way between its nodes. */
+static void await_next_communicator(void) {
+        fake_accuse(&cluster->fabric->node[0], 2);
+        await_communicator();
 }
 
 /* Builds it within one pass of the loop, before the coordinator has heard of anything. */
@@ -55,9 +50,7 @@ static void assert_missing(void) {
 }
 
 TEST(a_job_ends_before_its_generation_is_entered) {
-        form_four();
-        fake_accuse(&cluster->fabric->node[0], 2);
-        await_communicator();
+        await_next_communicator();
         job_end(job_on(0), WIRE__CAUSE__SUPERSEDED);
         build_communicator();
         assert_int_equal(job_on(0)->machine.node.phase, NODE_RUNNING);
@@ -67,18 +60,14 @@ TEST(a_job_ends_before_its_generation_is_entered) {
 }
 
 TEST(a_member_leaves_before_its_generation_is_entered) {
-        form_four();
-        fake_accuse(&cluster->fabric->node[0], 2);
-        await_communicator();
-        leave(0);
+        await_next_communicator();
+        lose_for(0, WIRE__CAUSE__LEAVING);
         build_communicator();
         assert_missing();
 }
 
 TEST(a_member_is_lost_before_its_generation_is_entered) {
-        form_four();
-        fake_accuse(&cluster->fabric->node[0], 2);
-        await_communicator();
+        await_next_communicator();
         lose(0);
         build_communicator();
         assert_missing();
@@ -86,11 +75,9 @@ TEST(a_member_is_lost_before_its_generation_is_entered) {
 
 /* The next daemon would not wait for the lost one, and would know the nodes that the members know of. */
 TEST(a_loss_is_in_the_journal_before_the_next_generation_is) {
-        form_four();
         const struct journal_job *kept = job_on(0)->kept;
         assert_int_equal(journal_latest(kept)->n_members, 2);
-        fake_accuse(&cluster->fabric->node[0], 2);
-        await_communicator();
+        await_next_communicator();
         assert_true(job_on(0)->machine.node.generation.number > 1);
         lose(0);
         const struct journal_generation *now = journal_latest(kept);
@@ -105,7 +92,7 @@ TEST(a_loss_is_in_the_journal_before_the_next_generation_is) {
 }
 
 /* It is still waiting for its place. */
-TEST(a_newcomer_leaves_before_its_generation_is_entered) {
+NODES_TEST(a_newcomer_leaves_before_its_generation_is_entered, THREE_AVG) {
         for (uint32_t rank = 0; rank < 4; rank++)
                 join(rank < 2 ? 0 : rank - 1, rank, 4);
         await_communicator();
@@ -116,7 +103,7 @@ TEST(a_newcomer_leaves_before_its_generation_is_entered) {
 }
 
 /* A process of another job of that name comes back after a restart of the daemon. */
-TEST(a_former_member_returns_before_its_generation_is_entered) {
+NODES_TEST(a_former_member_returns_before_its_generation_is_entered, THREE_AVG) {
         struct job_rejoin rejoin = { .join = { .name = "j",
                                                .cluster = true,
                                                .uid = 1000,
@@ -138,7 +125,6 @@ TEST(a_former_member_returns_before_its_generation_is_entered) {
 }
 
 TEST(a_job_is_refused_before_its_generation_is_entered) {
-        form_four();
         fake_accuse(&cluster->fabric->node[0], 2);
         until(job_on(0)->machine.node.phase == NODE_BUILDING);
         speaks_for_nobody = true;
@@ -153,7 +139,6 @@ TEST(a_job_is_refused_before_its_generation_is_entered) {
 /* A loss cuts a step of which a part was launched on all lanes. Another loss comes before most nodes begin
  * the next step. */
 TEST(a_generation_begins_with_a_comparison_whatever_was_cut) {
-        form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
                 ready(rank, 0);
         for (unsigned loss = 0; loss < 2; loss++) {
@@ -170,7 +155,6 @@ TEST(a_generation_begins_with_a_comparison_whatever_was_cut) {
 
 /* The coordinator refuses the newcomer; the node hears of that later. */
 TEST(a_newcomer_with_another_world_changes_nothing) {
-        form_four();
         join(0, 0, 1);
         for (uint32_t rank = 0; rank < 4; rank++)
                 bring_plan(rank, 1, "q");
@@ -237,7 +221,7 @@ static void settle_first(void) {
         assert_int_equal(job_on(0)->machine.node.phase, NODE_SETTLED);
 }
 
-TEST(a_member_is_left_out_of_its_generation) {
+NODES_TEST(a_member_is_left_out_of_its_generation, THREE_AVG) {
         struct order newgen;
 
         settle_first();
@@ -258,7 +242,6 @@ TEST(a_member_is_left_out_of_its_generation) {
 TEST(members_of_a_generation_have_ranks_of_their_own) {
         struct order newgen;
 
-        form_four();
         begin_newgen(0, 4, &newgen);
         name_member(&newgen, 0, 0);
         name_member(&newgen, 0, 1);
@@ -269,7 +252,7 @@ TEST(members_of_a_generation_have_ranks_of_their_own) {
         assert_false(order_valid(&newgen));
 }
 
-TEST(a_generation_is_larger_than_its_members_want) {
+NODES_TEST(a_generation_is_larger_than_its_members_want, THREE_AVG) {
         struct order newgen;
 
         settle_first();
@@ -283,7 +266,7 @@ TEST(a_generation_is_larger_than_its_members_want) {
 }
 
 /* Its members have begun a step of it, but it is closed in this generation. */
-TEST(a_plan_that_has_a_track_is_not_rejected) {
+NODES_TEST(a_plan_that_has_a_track_is_not_rejected, THREE_AVG) {
         struct order newgen, reject;
 
         settle_first();
@@ -315,13 +298,13 @@ static void assert_all_end(void) {
         }
 }
 
-TEST(the_last_generation_is_over) {
+NODES_TEST(the_last_generation_is_over, THREE_AVG) {
         join(2, 2, 3);
         job_on(2)->machine.node.generation.number = LIMIT_GENERATION;
         assert_all_end();
 }
 
-TEST(what_is_prepared_can_be_said_to_others) {
+NODES_TEST(what_is_prepared_can_be_said_to_others, THREE_AVG) {
         struct report report;
 
         report_clear(&report);
@@ -333,7 +316,7 @@ TEST(what_is_prepared_can_be_said_to_others) {
         assert_false(report_valid(&report));
 }
 
-TEST(the_last_step_is_over) {
+NODES_TEST(the_last_step_is_over, THREE_AVG) {
         join(2, 2, 3);
         job_on(2)->machine.node.member[0].tag = (struct tag){ .step = LIMIT_NUMBER };
         assert_all_end();
@@ -351,7 +334,6 @@ static struct comm_words called(uint32_t at) {
 TEST(what_was_compared_is_what_is_called_here) {
         struct comm_words words;
 
-        form_four();
         stage_all(4);
         for (uint32_t rank = 0; rank < 2; rank++)
                 assert_int_equal(call(rank, WIRE__OPERATION_KIND__ALLREDUCE, 64), 0);
@@ -364,27 +346,21 @@ TEST(what_was_compared_is_what_is_called_here) {
         settle();
 }
 
-NODES_TEST(a_node_without_members_does_what_can_be_done, THREE_FOR_TWO) {
-        struct comm_words words = { .word = { 1, WIRE__OPERATION_KIND__ALLREDUCE, 64, 64, 99,
-                                              WIRE__REDUCE__SUM } };
+FORMED_TEST(a_node_without_members_does_what_can_be_done, THREE_FOR_TWO) {
+        enum { GATHER = WIRE__OPERATION_KIND__ALLGATHER, REDUCE = WIRE__OPERATION_KIND__ALLREDUCE };
+        static const struct comm_words cannot[] = {
+                { .word = { 1, REDUCE, 64, 64, 99, WIRE__REDUCE__SUM } },
+                { .word = { 1, REDUCE, 64, 64, WIRE__DTYPE__F32, 99 } },
+                { .word = { 1, GATHER, UINT64_C(1) << 62, 64, WIRE__DTYPE__F32, 99 } },
+                { .word = { 1, GATHER, 65, 64, WIRE__DTYPE__F32, 99 } }, /* its seals would have no room */
+                { .word = { 1, 0, 64, 64, WIRE__DTYPE__F32, 99 } },
+                { .word = { 1, REDUCE + 1, 64, 64, WIRE__DTYPE__F32, 99 } },
+        };
 
-        form_four();
         lose(3);
         until(all_entered(2));
         assert_int_equal(job_on(2)->n_local, 0);
-        assert_int_equal(operation_compared(job_on(2), true, &words), -EPROTO);
-        words.word[4] = WIRE__DTYPE__F32;
-        words.word[5] = 99;
-        assert_int_equal(operation_compared(job_on(2), true, &words), -EPROTO);
-        words.word[1] = WIRE__OPERATION_KIND__ALLGATHER;
-        words.word[2] = UINT64_C(1) << 62;
-        assert_int_equal(operation_compared(job_on(2), true, &words), -EPROTO);
-        words.word[2] = 65; /* its seals would have no room */
-        assert_int_equal(operation_compared(job_on(2), true, &words), -EPROTO);
-        words.word[1] = 0;
-        words.word[2] = 64;
-        assert_int_equal(operation_compared(job_on(2), true, &words), -EPROTO);
-        words.word[1] = WIRE__OPERATION_KIND__ALLREDUCE + 1;
-        assert_int_equal(operation_compared(job_on(2), true, &words), -EPROTO);
+        for (size_t i = 0; i < sizeof(cannot) / sizeof(cannot[0]); i++)
+                assert_int_equal(operation_compared(job_on(2), true, &cannot[i]), -EPROTO);
         settle();
 }

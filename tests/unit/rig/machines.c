@@ -67,12 +67,12 @@ void machines_begin(uint32_t n_jobs, uint32_t n_nodes, const struct machine_time
 void machines_end(void) {
         for (uint32_t job = 0; job < w.n_jobs; job++) {
                 free_coordinator(&w.job[job]);
-                for (uint32_t node = 0; node < w.n_nodes; node++)
+                for (uint32_t node = 0; node < w.n_nodes; node++) {
                         free_node(&w.job[job].at[node]);
+                        effects_forget(&w.effects, &w.job[job].at[node]);
+                }
         }
         w.n_jobs = w.n_nodes = 0;
-        effects_deinit(&w.effects);
-        w.effects = (struct effects){ 0 };
 }
 
 static struct outlet outlet_of(uint32_t job, uint32_t node) {
@@ -138,7 +138,7 @@ void machines_move(uint32_t members, uint32_t tracks) {
 /* ---- what machines want done ---- */
 
 static struct letter *post(uint32_t job, bool reports) {
-        struct letter *letter = &w.letter[w.n_letters++];
+        struct letter *letter = &w.letter[(w.first + w.n_letters++) % MACHINES_LETTERS];
 
         assert_true(w.n_letters <= MACHINES_LETTERS);
         letter->job = job;
@@ -226,14 +226,12 @@ static void deliver(const struct letter *letter) {
 }
 
 bool machines_deliver(void) {
-        static struct letter first;
-
         machines_pull();
         if (w.n_letters == 0)
                 return false;
-        first = w.letter[0];
-        memmove(&w.letter[0], &w.letter[1], --w.n_letters * sizeof(w.letter[0]));
-        deliver(&first);
+        deliver(&w.letter[w.first]);
+        w.first = (w.first + 1) % MACHINES_LETTERS;
+        w.n_letters--;
         return true;
 }
 

@@ -51,8 +51,8 @@ struct machines {
         uint64_t now, floor;
         struct machine_times times;
         struct effects effects;
-        struct letter letter[MACHINES_LETTERS], kept[MACHINES_LETTERS];
-        unsigned n_letters, n_kept;
+        struct letter letter[MACHINES_LETTERS], kept[MACHINES_LETTERS]; /* letter: a ring, which begins at: */
+        unsigned first, n_letters, n_kept;
         uint32_t keeps, loses;       /* nodes whose orders are kept, or lost: a bit each */
         bool is_deaf;                /* reports are lost */
         bool builds, aborts, quiets; /* the caller does these by hand */
