@@ -137,7 +137,7 @@ struct memory_request {
         struct backend_memory *memory;   /* ATTACH, FREE */
         const struct memory_fill *fills; /* OWN: contents other than zeros; read before request() returns */
         unsigned n_fills;                /* at most MEMORY_FILLS */
-        size_t beside;                   /* OWN: bytes of host memory that come with the memory */
+        size_t companion;                /* OWN: bytes of host memory that come with the memory */
 };
 
 /* The result of a request. Valid during the call that delivers it. */
@@ -192,7 +192,7 @@ struct memory_ops {
         void *(*address)(const struct backend_memory *memory);
         /* Returns the host memory that came with it, aligned as by malloc(), which the device and the CPU
          * read and write alike; NULL if there is none. */
-        void *(*beside)(const struct backend_memory *memory);
+        void *(*companion)(const struct backend_memory *memory);
         /*
          * Called before and after `bytes` bytes of the memory are used. Finds whether its member has
          * withdrawn some since, as by punching holes, into which the daemon would allocate pages. Small

@@ -7,7 +7,7 @@
 #include "base/proc.h"
 #include "report/private.h"
 
-static void daemon_rows_count_far_job(void *to, struct job *job, const struct hub_job *name) {
+static void daemon_rows_count_coordinated(void *to, struct job *job, const struct hub_job *name) {
         unsigned *n = to;
 
         (*n)++;
@@ -23,7 +23,7 @@ static unsigned daemon_rows_visible_jobs(const struct answer *answer) {
         list_for_each(job, &all.reports->config.jobs->list, link)
                 n += query_sees(&all, job->uid);
         if (answer->whole)
-                peers_each_far(&all, daemon_rows_count_far_job, &n);
+                peers_each_coordinated(&all, daemon_rows_count_coordinated, &n);
         return n;
 }
 

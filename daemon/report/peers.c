@@ -175,7 +175,7 @@ static void peers_on_coordinated(void *to, const struct hub_job *job) {
                 walk->fn(walk->to, NULL, job);
 }
 
-void peers_each_far(const struct query *query, peers_fn *fn, void *to) {
+void peers_each_coordinated(const struct query *query, peers_fn *fn, void *to) {
         const struct reports_cluster *cluster = &query->reports->cluster;
 
         if (cluster->each != NULL)
@@ -191,7 +191,7 @@ void peers_each(const struct query *query, peers_fn *fn, void *to) {
                 if (job->cluster && job->state != JOB_LOST && query_covers(query, job->uid, job->name))
                         fn(to, job, &name);
         }
-        peers_each_far(query, fn, to);
+        peers_each_coordinated(query, fn, to);
 }
 
 struct awaited {

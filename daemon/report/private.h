@@ -66,7 +66,7 @@ struct view *peers_view(const struct job *job);
 typedef void peers_fn(void *to, struct job *job, const struct hub_job *name);
 void peers_each(const struct query *query, peers_fn *fn, void *to);
 /* Only those that have no node here. */
-void peers_each_far(const struct query *query, peers_fn *fn, void *to);
+void peers_each_coordinated(const struct query *query, peers_fn *fn, void *to);
 
 /* packet.c. A packet is a letter to another daemon while it is written, in reports->letter: rows are added
  * until it is sent. One that is full is sent, and the next one begun. */

@@ -206,8 +206,8 @@ static void status_send_waits(struct answer *answer, const struct job *job, stru
         if (answer->full)
                 return;
         bool waits = status_has_wait(view, WAIT_NODES), helper = status_has_wait(view, WAIT_HELPER);
-        unsigned far = others != NULL ? peer_rows_send_waits(answer, others, job->id, waits) : 0;
-        if (far == 0 && !helper)
+        unsigned remote = others != NULL ? peer_rows_send_waits(answer, others, job->id, waits) : 0;
+        if (remote == 0 && !helper)
                 status_send_waits_of(answer, job, view, true);
 }
 
@@ -253,22 +253,22 @@ static void status_send_joining(struct answer *answer, const struct job *job, co
 /* By rank, wherever they are, then those that have none. */
 static void status_send_members(struct answer *answer, const struct job *job, struct view *others,
                                 const struct job_view *view) {
-        struct peer_rows_members far = { 0 };
+        struct peer_rows_members remote = { 0 };
         unsigned next = 0;
 
         if (others != NULL)
-                peer_rows_find_members(others, &far);
+                peer_rows_find_members(others, &remote);
         for (uint32_t local = 0; local < job->n_local && !answer->full;
              local += status_send_places(answer, job, local, view))
-                for (; next < far.n && !far.member[next].unranked &&
-                       far.member[next].rank < job->local[local]->rank;
+                for (; next < remote.n && !remote.member[next].unranked &&
+                       remote.member[next].rank < job->local[local]->rank;
                      next++)
-                        peer_rows_send_member(answer, others, &far.member[next], job->id);
-        for (; next < far.n && !far.member[next].unranked; next++)
-                peer_rows_send_member(answer, others, &far.member[next], job->id);
+                        peer_rows_send_member(answer, others, &remote.member[next], job->id);
+        for (; next < remote.n && !remote.member[next].unranked; next++)
+                peer_rows_send_member(answer, others, &remote.member[next], job->id);
         status_send_joining(answer, job, view);
-        for (; next < far.n; next++)
-                peer_rows_send_member(answer, others, &far.member[next], job->id);
+        for (; next < remote.n; next++)
+                peer_rows_send_member(answer, others, &remote.member[next], job->id);
 }
 
 void status_send_job(struct answer *answer, struct job *job) {

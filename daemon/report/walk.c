@@ -13,7 +13,7 @@
 #define PIECE_TIME 500u         /* us; the same */
 
 /* Added to the handle of a job that has its coordinator here, but no node: no other job has such a handle. */
-#define FAR_JOBS (UINT32_C(1) << 31)
+#define COORDINATED_JOBS (UINT32_C(1) << 31)
 
 /* The owners of the things in a part: an operator finds its own things first. */
 enum whose { WHOSE_ALL, WHOSE_OWN, WHOSE_OTHERS };
@@ -123,22 +123,22 @@ static void walk_jobs(struct walk *walk) {
         }
 }
 
-static void walk_note_far_job(void *to, const struct hub_job *job) {
+static void walk_note_coordinated_job(void *to, const struct hub_job *job) {
         uint64_t *newest = to;
 
         *newest = job->number;
 }
 
-static uint64_t walk_until_far_job(const struct answer *answer) {
+static uint64_t walk_until_coordinated_job(const struct answer *answer) {
         const struct reports_cluster *cluster = &answer->query->reports->cluster;
         uint64_t newest = 0;
 
         if (cluster->each != NULL)
-                cluster->each(cluster->data, walk_note_far_job, &newest);
+                cluster->each(cluster->data, walk_note_coordinated_job, &newest);
         return newest;
 }
 
-static void walk_on_far_job(void *to, struct job *job, const struct hub_job *name) {
+static void walk_on_coordinated_job(void *to, struct job *job, const struct hub_job *name) {
         struct walk *walk = to;
         struct answer *answer = walk->answer;
 
@@ -148,13 +148,13 @@ static void walk_on_far_job(void *to, struct job *job, const struct hub_job *nam
         if (view == NULL)
                 return;
         walk_begin(walk, name->number);
-        walk->found |= peer_rows_send_job(answer, view, FAR_JOBS | (uint32_t)name->number);
+        walk->found |= peer_rows_send_job(answer, view, COORDINATED_JOBS | (uint32_t)name->number);
         walk_end(walk);
 }
 
 /* Those with their coordinator here, and no node. */
-static void walk_far_jobs(struct walk *walk) {
-        peers_each_far(walk->answer->query, walk_on_far_job, walk);
+static void walk_coordinated_jobs(struct walk *walk) {
+        peers_each_coordinated(walk->answer->query, walk_on_coordinated_job, walk);
 }
 
 static const struct {
@@ -168,8 +168,8 @@ static const struct {
         { walk_links, walk_until_here, WHOSE_ALL },
         { walk_jobs, walk_until_job, WHOSE_OWN },
         { walk_jobs, walk_until_job, WHOSE_OTHERS },
-        { walk_far_jobs, walk_until_far_job, WHOSE_OWN },
-        { walk_far_jobs, walk_until_far_job, WHOSE_OTHERS },
+        { walk_coordinated_jobs, walk_until_coordinated_job, WHOSE_OWN },
+        { walk_coordinated_jobs, walk_until_coordinated_job, WHOSE_OTHERS },
 };
 
 /* Fills the answer from that place on. True when there is nothing left, else *place is where the next piece

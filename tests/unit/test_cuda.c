@@ -506,13 +506,14 @@ TEST(test_requests_are_cancelled) {
 }
 
 TEST(test_each_memory_has_its_own_beside_it) {
-        struct memory_request request = { .id = 1, .kind = MEMORY_OWN, .bytes = 4096, .beside = 5000 };
+        struct memory_request request = { .id = 1, .kind = MEMORY_OWN, .bytes = 4096, .companion = 5000 };
         struct memory_result first = ask(backend, &request);
 
         let_go(backend, first.memory); /* so there is a block to be taken again */
         first = ask(backend, &request);
         struct memory_result second = ask(backend, &request);
-        assert_ptr_not_equal(backend->memory->beside(first.memory), backend->memory->beside(second.memory));
+        assert_ptr_not_equal(backend->memory->companion(first.memory),
+                             backend->memory->companion(second.memory));
         let_go(backend, first.memory);
         let_go(backend, second.memory);
 }
@@ -578,11 +579,11 @@ TEST(test_own_memory_holds_what_it_is_to) {
 /* Memory can be given back while the GPU is busy. Later memory, and the bytes beside it, are zero again. */
 TEST(test_memory_goes_whatever_the_gpu_is_doing) {
         struct backend_memory *busy = make(backend, MIB);
-        struct memory_request request = { .id = 1, .kind = MEMORY_OWN, .bytes = 4096, .beside = 5000 };
+        struct memory_request request = { .id = 1, .kind = MEMORY_OWN, .bytes = 4096, .companion = 5000 };
         struct memory_result own = ask(backend, &request);
 
         assert_int_equal(own.error, 0);
-        memset(backend->memory->beside(own.memory), 0xff, 5000);
+        memset(backend->memory->companion(own.memory), 0xff, 5000);
         gpu_order("hold", true);
         assert_int_equal(driver.context_set(context), CUDA_OK);
         assert_int_equal(driver.set_async(vmm_of(busy)->address, 1, MIB, NULL), CUDA_OK);
@@ -590,9 +591,9 @@ TEST(test_memory_goes_whatever_the_gpu_is_doing) {
         gpu_order("hold", false);
         own = ask(backend, &request);
         assert_int_equal(own.error, 0);
-        const unsigned char *beside = backend->memory->beside(own.memory);
+        const unsigned char *companion = backend->memory->companion(own.memory);
         for (unsigned i = 0; i < 5000; i++)
-                assert_int_equal(beside[i], 0);
+                assert_int_equal(companion[i], 0);
         let_go(backend, own.memory);
         assert_int_equal(driver.stream_wait(NULL), CUDA_OK);
         let_go(backend, busy);

@@ -14,7 +14,7 @@ static bool is_slow;
 
 static int slow_request(struct backend *backend, const struct memory_request *request,
                         struct memory_result *ret) {
-        bool of_plan = request->kind == MEMORY_OWN && (request->beside > 0 || request->n_fills > 0);
+        bool of_plan = request->kind == MEMORY_OWN && (request->companion > 0 || request->n_fills > 0);
 
         if (!is_slow || !of_plan)
                 return backend_host.memory->request(backend, request, ret);

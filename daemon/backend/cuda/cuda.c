@@ -169,10 +169,10 @@ static void *cuda_address_of(const struct backend_memory *memory) {
         return (void *)(uintptr_t)vmm_of(memory)->address;
 }
 
-static void *cuda_beside(const struct backend_memory *memory) {
-        const struct pinned_block *beside = vmm_of(memory)->beside;
+static void *cuda_companion(const struct backend_memory *memory) {
+        const struct pinned_block *companion = vmm_of(memory)->companion;
 
-        return beside != NULL ? beside->address : NULL;
+        return companion != NULL ? companion->address : NULL;
 }
 
 /* Nothing can be withdrawn: the mapping keeps the allocation. */
@@ -233,7 +233,7 @@ static const struct memory_ops cuda_memory = {
         .bytes = cuda_bytes,
         .compare = cuda_compare,
         .address = cuda_address_of,
-        .beside = cuda_beside,
+        .companion = cuda_companion,
         .check = cuda_check,
 };
 

@@ -22,7 +22,7 @@ void vmm_free(const struct card *card, struct pinned *pinned, struct vmm *vmm) {
                 card->cuda.unmap(vmm->base, vmm->mapped);
                 card->cuda.unreserve(vmm->base, vmm->mapped);
         }
-        pinned_leave(pinned, vmm->beside);
+        pinned_leave(pinned, vmm->companion);
         fd_close(vmm->fd);
         free(vmm);
 }
@@ -119,12 +119,12 @@ static cuda_result vmm_make(const struct card *card, cuda_stream stream, struct 
         return r;
 }
 
-static cuda_result vmm_make_beside(const struct card *card, struct pinned *pinned, struct vmm *vmm,
-                                   size_t bytes) {
-        cuda_result r = pinned_take(pinned, &card->cuda, bytes, &vmm->beside);
+static cuda_result vmm_make_companion(const struct card *card, struct pinned *pinned, struct vmm *vmm,
+                                      size_t bytes) {
+        cuda_result r = pinned_take(pinned, &card->cuda, bytes, &vmm->companion);
 
         if (r == CUDA_OK)
-                memset(vmm->beside->address, 0, bytes);
+                memset(vmm->companion->address, 0, bytes);
         return r;
 }
 
@@ -229,8 +229,8 @@ int vmm_new(const struct card *card, struct pinned *pinned, cuda_stream stream,
         if (vmm_is_made(request)) {
                 vmm->bytes = vmm->mapped;
                 result = vmm_make(card, stream, vmm, request);
-                if (result == CUDA_OK && request->beside > 0)
-                        result = vmm_make_beside(card, pinned, vmm, request->beside);
+                if (result == CUDA_OK && request->companion > 0)
+                        result = vmm_make_companion(card, pinned, vmm, request->companion);
         } else if (request->ipc != NULL) {
                 r = vmm_open(card, vmm, request, refusal, &result);
         } else {

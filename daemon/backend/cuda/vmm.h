@@ -16,9 +16,9 @@ struct vmm {
         cuda_address address;
         cuda_address base; /* address of the mapping, which has `mapped` bytes */
         uint64_t mapped;
-        struct pinned_block *beside; /* NULL if none */
-        bool legacy;                 /* opened by an IPC handle */
-        int fd;                      /* -1 if it has none */
+        struct pinned_block *companion; /* NULL if none */
+        bool legacy;                    /* opened by an IPC handle */
+        int fd;                         /* -1 if it has none */
 };
 
 /* Makes or opens the memory for a request of kind SHARED, OWN, OFFERED or RETURNED. Takes `fd`. 0 and *ret;

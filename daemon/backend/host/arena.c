@@ -33,7 +33,7 @@ void arena_release(struct arena *arena) {
         if (arena->map)
                 munmap(arena->map, arena->bytes);
         fd_close(arena->fd);
-        free(arena->beside);
+        free(arena->companion);
         free(arena);
 }
 
@@ -106,9 +106,9 @@ static int arena_map_own(struct arena *arena, const struct memory_request *reque
         for (unsigned i = 0; r == 0 && i < request->n_fills; i++)
                 fill_repeat((unsigned char *)arena->map + request->fills[i].offset, request->fills[i].bytes,
                             request->fills[i].bits, request->fills[i].size);
-        if (r == 0 && request->beside > 0) {
-                arena->beside = calloc(1, request->beside);
-                r = arena->beside != NULL ? 0 : -ENOMEM;
+        if (r == 0 && request->companion > 0) {
+                arena->companion = calloc(1, request->companion);
+                r = arena->companion != NULL ? 0 : -ENOMEM;
         }
         return r;
 }

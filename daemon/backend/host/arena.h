@@ -35,7 +35,7 @@ struct arena {
         uint64_t unchecked; /* bytes used since the file's pages were counted */
         bool unguarded;     /* a member may punch holes, and the guard does not show them */
         unsigned char *map; /* NULL until attached */
-        void *beside;       /* see backend.h */
+        void *companion;    /* see backend.h */
 };
 
 static inline struct arena *arena_of(const struct backend_memory *memory) {

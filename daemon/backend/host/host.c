@@ -205,8 +205,8 @@ static int host_compare(const struct backend_memory *a, const struct backend_mem
         return x->inode < y->inode ? -1 : x->inode > y->inode;
 }
 
-static void *host_beside(const struct backend_memory *memory) {
-        return arena_of(memory)->beside;
+static void *host_companion(const struct backend_memory *memory) {
+        return arena_of(memory)->companion;
 }
 
 static void *host_address(const struct backend_memory *memory) {
@@ -305,7 +305,7 @@ static const struct memory_ops host_memory = {
         .bytes = host_bytes,
         .compare = host_compare,
         .address = host_address,
-        .beside = host_beside,
+        .companion = host_companion,
         .check = host_check,
 };
 

@@ -261,7 +261,7 @@ static bool form_next(struct communicator *comm, uint32_t lane, uint64_t deadlin
         return form_await_part(comm, first, part, "NCCL makes no second communicator", r, deadline);
 }
 
-static bool form_gear(struct communicator *comm, uint32_t lane) {
+static bool form_take_resources(struct communicator *comm, uint32_t lane) {
         cuda_result r = resources_take(comm->common, &comm->lane[lane], lane == 0);
 
         if (r != CUDA_OK)
@@ -441,7 +441,7 @@ void form_communicator(struct communicator *comm) {
                         return;
         form_let_others_end(comm, deadline);
         for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
-                if (!form_gear(comm, lane))
+                if (!form_take_resources(comm, lane))
                         return;
         if (form_windows(comm, deadline))
                 form_warm_up(comm, deadline);

@@ -200,7 +200,7 @@ static int exchange_stage(struct exchange *exchange, struct job *job, const stru
         struct memory_fill fills[EXCHANGE_DTYPES];
         struct memory_request what = { .bytes = lay_out(exchange, plan),
                                        .fills = fills,
-                                       .beside = exchange->n_slots * exchange->tail_bytes };
+                                       .companion = exchange->n_slots * exchange->tail_bytes };
 
         what.n_fills = list_neutral(exchange, plan, fills);
         return shared_init(&exchange->staging, job, job->table->config.backend, &what, ordinal, late,
@@ -307,7 +307,7 @@ static uint64_t slot_offset(const struct exchange *exchange, uint32_t piece) {
 }
 
 static unsigned char *slot_tail(const struct exchange *exchange, uint32_t piece) {
-        return shared_beside(&exchange->staging) + piece % exchange->n_slots * exchange->tail_bytes;
+        return shared_companion(&exchange->staging) + piece % exchange->n_slots * exchange->tail_bytes;
 }
 
 struct exchange_slot *exchange_slot(struct exchange *exchange, uint32_t piece) {

@@ -33,12 +33,12 @@ static void holding_discharge(struct holding *holding) {
 
 #define PAGE_TABLE_SHARE 512u /* of what is mapped: eight bytes for each page */
 
-struct charges_amount holding_cost(const struct backend *backend, uint64_t bytes, uint64_t beside) {
+struct charges_amount holding_cost(const struct backend *backend, uint64_t bytes, uint64_t own) {
         struct backend_gpu gpu;
         bool device = backend->ops->gpu(backend, &gpu);
 
         return (struct charges_amount){ .bytes = device ? 0 : bytes,
-                                        .own = sizeof(struct holding) + beside +
+                                        .own = sizeof(struct holding) + own +
                                                (device ? 0 : bytes / PAGE_TABLE_SHARE),
                                         .device = device ? frame_round_up(bytes, gpu.granularity) : 0,
                                         .arenas = bytes > 0,

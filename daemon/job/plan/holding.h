@@ -68,7 +68,7 @@ int holding_new(struct job *job, const struct member *member, uint32_t number, s
                 struct refusal *refusal);
 /* One memory of so many bytes, where this backend has it, that clients touch first; and what the daemon has
  * beside it: so many bytes on the host, and the page tables that map it. */
-struct charges_amount holding_cost(const struct backend *backend, uint64_t bytes, uint64_t beside);
+struct charges_amount holding_cost(const struct backend *backend, uint64_t bytes, uint64_t own);
 /* A request about it, without an id: anything but MEMORY_FREE. 0: it is done, or, if it is busy then, done()
  * will be called. A code with *refusal, or a negative errno: it came to nothing. */
 int holding_ask(struct holding *holding, const struct job *job, const struct memory_request *what,

@@ -228,7 +228,7 @@ static void plan_insert(struct plan_ordinals *list, uint32_t ordinal) {
         list->ordinal[at] = ordinal;
 }
 
-static void plan_list_elsewhere(const struct job *job, struct plan_ordinals *ret) {
+static void plan_list_remote(const struct job *job, struct plan_ordinals *ret) {
         const uint32_t *kept;
         uint32_t n = machine_kept(job, &kept, &ret->next);
 
@@ -236,7 +236,7 @@ static void plan_list_elsewhere(const struct job *job, struct plan_ordinals *ret
                 plan_insert(ret, kept[i]);
 }
 
-static void plan_list_here(const struct job *job, struct plan_ordinals *ret) {
+static void plan_list_local(const struct job *job, struct plan_ordinals *ret) {
         const struct member *member;
         const struct plan *plan;
 
@@ -248,10 +248,10 @@ static void plan_list_here(const struct job *job, struct plan_ordinals *ret) {
                         ret->next = member->next_plan;
 }
 
-void plan_list(const struct job *job, bool elsewhere, struct plan_ordinals *ret) {
+void plan_list(const struct job *job, bool remote, struct plan_ordinals *ret) {
         *ret = (struct plan_ordinals){ 0 };
-        if (elsewhere)
-                plan_list_elsewhere(job, ret);
+        if (remote)
+                plan_list_remote(job, ret);
         else
-                plan_list_here(job, ret);
+                plan_list_local(job, ret);
 }

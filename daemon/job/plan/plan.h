@@ -179,5 +179,5 @@ bool plan_is_held(const struct plan *plan);
  * TRACK_OPERATION: not now. */
 void plan_take_track(struct plan *plan, uint32_t track, uint64_t steps);
 struct plan *plan_free(struct plan *plan);
-/* The plans that members of the job still have, here or, `elsewhere`, on other nodes. */
-void plan_list(const struct job *job, bool elsewhere, struct plan_ordinals *ret);
+/* The plans that members of the job still have, here or, `remote`, on other nodes. */
+void plan_list(const struct job *job, bool remote, struct plan_ordinals *ret);

@@ -595,7 +595,7 @@ static void plan_list_missing(const struct plan *plan, bool awaited, char *text,
 
 /* Members of other nodes may be missing: the coordinator finds out which, and says so on all nodes. Not for
  * ever: it may be away. */
-static bool plan_expires_elsewhere(struct plan *plan, const struct plan_part *part, uint64_t now) {
+static bool plan_expires_with_nodes(struct plan *plan, const struct plan_part *part, uint64_t now) {
         struct job *job = plan->job;
         struct report_note about = { .waited = part->timeout };
 
@@ -616,7 +616,7 @@ void plan_expire(struct plan *plan, uint64_t now) {
 
                 if (part->request == 0 || now < part->deadline)
                         continue;
-                if (plan_expires_elsewhere(plan, part, now))
+                if (plan_expires_with_nodes(plan, part, now))
                         return;
                 plan_list_missing(plan, true, missing, sizeof(missing));
                 bool awaited = missing[0] != '\0';

@@ -34,8 +34,8 @@ static int plan_find_places(struct plan *plan, struct member *member, struct ref
         return d->placed ? memory_claim(member, plan, d, part->place, &part->claims, refusal) : 0;
 }
 
-/* Bytes that the daemon needs beside the clients' memories: those of each bucket, and the claims. */
-static uint64_t cost_beside(const struct plan *plan, const struct description *d) {
+/* Bytes that the daemon needs of its own: those of each bucket, and the claims. */
+static uint64_t plan_own_bytes(const struct plan *plan, const struct description *d) {
         uint64_t each = sizeof(uint64_t);
 
         if (has_places(plan, d))
@@ -48,7 +48,7 @@ static int provide_part(struct plan *plan, struct member *member, struct refusal
         struct backend *backend = plan->job->table->config.backend;
         struct plan_part *part = &plan->part[member->local];
         const struct description *d = part->description;
-        struct charges_amount cost = holding_cost(backend, d->arena_bytes, cost_beside(plan, d));
+        struct charges_amount cost = holding_cost(backend, d->arena_bytes, plan_own_bytes(plan, d));
 
         cost.bytes += d->control_bytes;
         cost.fds = memories_of(backend, d);

@@ -37,7 +37,7 @@ static int shared_ask(struct shared *shared, struct job *job, struct backend *ba
 
         request.kind = MEMORY_OWN;
         request.bytes = (what->bytes + ARENA_PAGE - 1) / ARENA_PAGE * ARENA_PAGE;
-        struct charges_amount cost = holding_cost(backend, request.bytes, request.beside);
+        struct charges_amount cost = holding_cost(backend, request.bytes, request.companion);
 
         cost.own += cost.bytes; /* no client touches it */
         cost.bytes = 0;
@@ -111,8 +111,8 @@ bool shared_any_left(const struct jobs *jobs) {
         return false;
 }
 
-unsigned char *shared_beside(const struct shared *shared) {
-        return shared->holding->backend->memory->beside(shared->holding->memory);
+unsigned char *shared_companion(const struct shared *shared) {
+        return shared->holding->backend->memory->companion(shared->holding->memory);
 }
 
 struct memory_fill shared_neutral(uint64_t offset, unsigned dtype, unsigned reduce, uint64_t elements) {

@@ -43,7 +43,7 @@ static inline struct backend_range shared_range(const struct shared *shared, uin
         return (struct backend_range){ .memory = shared->holding->memory, .offset = offset };
 }
 /* The bytes on the host that came with the memory. */
-unsigned char *shared_beside(const struct shared *shared);
+unsigned char *shared_companion(const struct shared *shared);
 /* Describes this many elements from `offset` on that change nothing in a reduction. */
 struct memory_fill shared_neutral(uint64_t offset, unsigned dtype, unsigned reduce, uint64_t elements);
 /* Fills memory that a CPU can write. */

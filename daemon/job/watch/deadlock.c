@@ -267,7 +267,7 @@ static bool trail_follow(struct trail *trail, uint32_t thing) {
 }
 
 /* The member in a thing is the one that has led to it. */
-static bool deadlock_find_here(const struct job *job, struct circle *ret) {
+static bool deadlock_find_local(const struct job *job, struct circle *ret) {
         struct things things;
         struct trail trail = { .job = job, .things = &things };
         bool found = false;
@@ -319,36 +319,39 @@ uint32_t deadlock_list_blocked(const struct job *job, const struct job_wait *wai
 }
 
 /* `local` is blocked in the thing here. `lacking`: what it would have to do for the other node. */
-static void circle_set_far(struct circle *circle, const struct job *job, const struct thing *thing,
-                           uint32_t local, const struct entangled *far, const struct job_wait *lacking) {
+static void circle_set_remote(struct circle *circle, const struct job *job, const struct thing *thing,
+                              uint32_t local, const struct entangled *remote,
+                              const struct job_wait *lacking) {
         struct link *here = &circle->link[0], *there = &circle->link[1];
         const struct member *who = job->local[local];
         struct looks looks = { 0, LIMIT_PARAMS };
         struct want in = deadlock_want(job, thing);
         const struct plan *plan = lacking->kind == WAIT_STEP ? plan_find(who->job, lacking->plan) : NULL;
 
-        *here = (struct link){ .rank = who->rank, .next = far->rank, .pid = who->pid, .host = "" };
+        *here = (struct link){ .rank = who->rank, .next = remote->rank, .pid = who->pid, .host = "" };
         deadlock_call(job, thing, here->call);
-        link_due(here, thing->kind, far->lacks);
-        *there = (struct link){ .rank = far->rank, .next = who->rank, .pid = far->pid, .host = far->host };
-        snprintf(there->call, sizeof(there->call), "%s", far->call);
+        link_due(here, thing->kind, remote->lacks);
+        *there = (struct link){
+                .rank = remote->rank, .next = who->rank, .pid = remote->pid, .host = remote->host
+        };
+        snprintf(there->call, sizeof(there->call), "%s", remote->call);
         utf8_cut(there->call);
-        link_due(there, far->in.what, plan_wait_parameter(lacking, &looks));
+        link_due(there, remote->in.what, plan_wait_parameter(lacking, &looks));
         circle->n = 2;
-        for (size_t i = 0; far->lacks[i] != '\0'; i++)
-                circle_sign(circle, &in, (uint32_t)i, (uint8_t)far->lacks[i]);
-        circle_sign(circle, &far->in, far->rank, plan != NULL ? deadlock_marks(plan, local) : 0);
-        circle->traced = far->traced || deadlock_is_traced(job, local);
+        for (size_t i = 0; remote->lacks[i] != '\0'; i++)
+                circle_sign(circle, &in, (uint32_t)i, (uint8_t)remote->lacks[i]);
+        circle_sign(circle, &remote->in, remote->rank, plan != NULL ? deadlock_marks(plan, local) : 0);
+        circle->traced = remote->traced || deadlock_is_traced(job, local);
 }
 
 /* Finds what a member here that is blocked in the thing would have to do for the other node. */
 static bool deadlock_find_lacking(struct job *job, const struct things *things, uint32_t thing,
-                                  struct entangled *far, struct job_wait *ret) {
+                                  struct entangled *remote, struct job_wait *ret) {
         struct job_wait waits[WAITS];
 
-        far->in.generation = job->generation;
-        far->in.heard = far->in.since = clock_now();
-        unsigned n = wanted_waits(job, &far->in, waits, WAITS);
+        remote->in.generation = job->generation;
+        remote->in.heard = remote->in.since = clock_now();
+        unsigned n = wanted_waits(job, &remote->in, waits, WAITS);
         for (unsigned i = 0; i < n; i++)
                 if (waits[i].member != NULL && things->in[waits[i].member->local] == thing) {
                         *ret = waits[i];
@@ -357,7 +360,7 @@ static bool deadlock_find_lacking(struct job *job, const struct things *things, 
         return false;
 }
 
-static bool deadlock_find_far(struct job *job, struct entangled *far, struct circle *ret) {
+static bool deadlock_find_remote(struct job *job, struct entangled *remote, struct circle *ret) {
         const struct jobs_observer *observer = job->table->config.observer;
         struct job_wait waits[WAITS], lacking;
         unsigned n = machine_is_alone(job) ? 0 : job_waits(job, waits, WAITS);
@@ -366,10 +369,10 @@ static bool deadlock_find_far(struct job *job, struct entangled *far, struct cir
 
         for (unsigned i = 0; i < n; i++) {
                 if (!deadlock_find_waited(job, &waits[i], &things, &thing) ||
-                    !observer->entangled(job, &waits[i], job->deadlock.begun, far) ||
-                    !deadlock_find_lacking(job, &things, thing, far, &lacking))
+                    !observer->entangled(job, &waits[i], job->deadlock.begun, remote) ||
+                    !deadlock_find_lacking(job, &things, thing, remote, &lacking))
                         continue;
-                circle_set_far(ret, job, &things.list[thing], lacking.member->local, far, &lacking);
+                circle_set_remote(ret, job, &things.list[thing], lacking.member->local, remote, &lacking);
                 return true;
         }
         return false;
@@ -377,7 +380,7 @@ static bool deadlock_find_far(struct job *job, struct entangled *far, struct cir
 
 /* ---- what comes of it */
 
-static bool deadlock_find(struct job *job, struct entangled *far, struct circle *ret) {
+static bool deadlock_find(struct job *job, struct entangled *remote, struct circle *ret) {
         *ret = (struct circle){ .sign = 0xcbf29ce484222325u };
         if (job->deadlock.generation != job->generation) {
                 job->deadlock.generation = job->generation;
@@ -386,7 +389,7 @@ static bool deadlock_find(struct job *job, struct entangled *far, struct circle 
         if (job->state != JOB_RUNNING || job->paused_at != 0 || job->table->gate != GATE_OPEN ||
             job->handover != HANDOVER_NONE)
                 return false;
-        return deadlock_find_here(job, ret) || deadlock_find_far(job, far, ret);
+        return deadlock_find_local(job, ret) || deadlock_find_remote(job, remote, ret);
 }
 
 static void circle_tell(const struct circle *circle, const struct job *job, char *text, size_t size) {
@@ -413,10 +416,10 @@ static void circle_tell(const struct circle *circle, const struct job *job, char
 }
 
 bool deadlock_describe(struct job *job, char *text, size_t size) {
-        struct entangled far;
+        struct entangled remote;
         struct circle circle;
 
-        if (!deadlock_find(job, &far, &circle))
+        if (!deadlock_find(job, &remote, &circle))
                 return false;
         circle_tell(&circle, job, text, size);
         return true;
@@ -428,10 +431,10 @@ void deadlock_forget(struct job *job) {
 
 bool deadlock_is_due(struct job *job, uint64_t patience, uint64_t now) {
         uint64_t timeout = job->table->config.deadlock_timeout;
-        struct entangled far;
+        struct entangled remote;
         struct circle circle;
 
-        if (timeout == 0 || !deadlock_find(job, &far, &circle)) {
+        if (timeout == 0 || !deadlock_find(job, &remote, &circle)) {
                 deadlock_forget(job);
                 return false;
         }
