@@ -23,7 +23,7 @@ struct key_line { /* the line that is being read, for error texts */
         size_t size;
 };
 
-static int place_complain(const struct key_line *place, const char *what) {
+static int key_line_complain(const struct key_line *place, const char *what) {
         snprintf(place->error, place->size, "%s:%u: %s", place->file, place->line, what);
         return -EINVAL;
 }
@@ -107,19 +107,21 @@ static int read_words(char *line, const struct key_line *place, struct key *key)
         bool uids = false;
 
         if (word == NULL || !read_name(word, key))
-                return place_complain(place, "a key begins with its name: letters, digits, '.', '_', '-'");
+                return key_line_complain(place, "a key begins with its name: letters, digits, '.', '_', '-'");
         word = strtok_r(NULL, " \t", &rest);
         if (word == NULL || !read_secret(word, key))
-                return place_complain(place, "a secret follows the name: 32 to 128 hexadecimal digits (make "
-                                             "one with gradsyncctl key new)");
+                return key_line_complain(place,
+                                         "a secret follows the name: 32 to 128 hexadecimal digits (make "
+                                         "one with gradsyncctl key new)");
         while ((word = strtok_r(NULL, " \t", &rest)) != NULL) {
                 if (strncmp(word, "uids=", 5) == 0 && !uids && read_uids(word + 5, key))
                         uids = true;
                 else if (strncmp(word, "until=", 6) == 0 && key->until == 0 && read_until(word + 6, key))
                         continue;
                 else
-                        return place_complain(place, "after the secret there can be uids=1000,2000-2999 (or "
-                                                     "uids=*) and until=2027-01-31T00:00:00Z");
+                        return key_line_complain(place,
+                                                 "after the secret there can be uids=1000,2000-2999 (or "
+                                                 "uids=*) and until=2027-01-31T00:00:00Z");
         }
         key->all_uids |= !uids;
         return 0;
@@ -130,13 +132,14 @@ static int read_line(char *line, const struct key_line *place, struct keys *keys
         if (line[0] == '\0' || line[0] == '#')
                 return 0;
         if (keys->n == KEYS_MOST)
-                return place_complain(place, "there are two keys at most: the one in use, and one that takes "
-                                             "its place");
+                return key_line_complain(place,
+                                         "there are two keys at most: the one in use, and one that takes "
+                                         "its place");
         int r = read_words(line, place, &keys->key[keys->n]);
         if (r < 0)
                 return r;
         if (keys->n > 0 && strcmp(keys->key[0].name, keys->key[1].name) == 0)
-                return place_complain(place, "two keys have one name");
+                return key_line_complain(place, "two keys have one name");
         keys->n++;
         return 0;
 }
@@ -154,7 +157,7 @@ int keys_parse(const char *text, size_t length, const char *file, struct keys *r
 
                 place.line++;
                 if (n >= sizeof(line) || memchr(text, '\0', n) != NULL) {
-                        r = place_complain(&place, "the line is too long, or no text");
+                        r = key_line_complain(&place, "the line is too long, or no text");
                 } else {
                         memcpy(line, text, n);
                         line[n] = '\0';

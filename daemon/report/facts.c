@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "report/private.h"
 
-static void facts_add_totals(Wire__StatusJob *row, const struct record *record) {
+static void job_facts_add_totals(Wire__StatusJob *row, const struct record *record) {
         if (record == NULL)
                 return; /* there has been no plan yet */
         const struct record_totals *totals = &record->totals;
@@ -17,7 +17,7 @@ static void facts_add_totals(Wire__StatusJob *row, const struct record *record) 
         SET(*row, wait_us, totals->wait_us);
 }
 
-static void facts_add_nonfinite(Wire__StatusJob *row, const struct nonfinite *nonfinite) {
+static void job_facts_add_nonfinite(Wire__StatusJob *row, const struct nonfinite *nonfinite) {
         if (nonfinite->step == 0 || nonfinite->searched != NULL)
                 return; /* nothing to say, or not yet */
         SET(*row, nonfinite_step, nonfinite->step);
@@ -29,7 +29,7 @@ static void facts_add_nonfinite(Wire__StatusJob *row, const struct nonfinite *no
         row->nonfinite_parameter = (char *)(uintptr_t)nonfinite->parameter;
 }
 
-static void facts_add_recovery(Wire__StatusJob *row, const struct recovery *recovery, uint64_t now) {
+static void job_facts_add_recovery(Wire__StatusJob *row, const struct recovery *recovery, uint64_t now) {
         SET(*row, recovery_us, recovery->us);
         row->n_recovery_class = array_size(recovery->class);
         row->recovery_class = (uint64_t *)(uintptr_t)recovery->class;
@@ -52,7 +52,7 @@ static void facts_add_recovery(Wire__StatusJob *row, const struct recovery *reco
         SET_IF(*row, lost_successor, recovery->successor != 0, recovery->successor);
 }
 
-void facts_add(Wire__StatusJob *row, const struct job *job, uint64_t now) {
+void job_facts_add(Wire__StatusJob *row, const struct job *job, uint64_t now) {
         SET(*row, job, job->id);
         row->name = (char *)job->name;
         SET(*row, uid, job->uid);
@@ -66,12 +66,12 @@ void facts_add(Wire__StatusJob *row, const struct job *job, uint64_t now) {
         SET(*row, incarnation, job->incarnation);
         SET(*row, operations, job->operations);
         SET_IF(*row, communicators, job->cluster, job->communicators);
-        facts_add_totals(row, job->record);
-        facts_add_nonfinite(row, &job->blame);
-        facts_add_recovery(row, &job->recovery, now);
+        job_facts_add_totals(row, job->record);
+        job_facts_add_nonfinite(row, &job->blame);
+        job_facts_add_recovery(row, &job->recovery, now);
 }
 
-uint64_t facts_late(const struct member *member) {
+uint64_t job_facts_late(const struct member *member) {
         const struct record *record = member->job->record;
 
         return record != NULL ? record->totals.late_us[member->local] : 0;

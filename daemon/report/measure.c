@@ -51,7 +51,7 @@ static bool measure_rank(const struct member *member, enum metrics_need what, st
                 return false;
         if (what == METRICS_EXPOSED)
                 return view_exposed(member, &ret->us) >= 0;
-        ret->us = facts_late(member);
+        ret->us = job_facts_late(member);
         return true;
 }
 
@@ -78,7 +78,7 @@ uint32_t reports_measure(struct reports *reports, struct reports_measure *measur
 
         if (job == NULL)
                 return 0;
-        facts_add(&row, job, clock_now());
+        job_facts_add(&row, job, clock_now());
         measure_count(job, &measured);
         if (measure->what == METRICS_STATE)
                 row.state = (char *)view_state(job, clock_now());

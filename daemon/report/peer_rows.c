@@ -50,7 +50,8 @@ void peer_rows_send_member(struct answer *answer, struct view *view, const struc
         answer_give(answer, 1, type, &message->base);
 }
 
-/* Whether a wait of another node is shown. If it waits for members views, their node says so. */
+/* Whether a wait of another node is shown. A wait for members of other nodes is not: their own node shows
+ * it. */
 static bool peer_rows_is_shown(const Wire__StatusWait *wait) {
         enum wait_kind kind;
 

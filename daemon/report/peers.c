@@ -162,6 +162,10 @@ static bool peers_is_here(const struct reports *reports, const struct hub_job *w
         return false;
 }
 
+bool peers_covers_remote(const struct query *query, const struct hub_job *job) {
+        return query_covers(query, job->uid, job->name) && !peers_is_here(query->reports, job);
+}
+
 struct peers_walk {
         const struct query *query;
         peers_fn *fn;
@@ -171,7 +175,7 @@ struct peers_walk {
 static void peers_on_coordinated(void *to, const struct hub_job *job) {
         const struct peers_walk *walk = to;
 
-        if (query_covers(walk->query, job->uid, job->name) && !peers_is_here(walk->query->reports, job))
+        if (peers_covers_remote(walk->query, job))
                 walk->fn(walk->to, NULL, job);
 }
 

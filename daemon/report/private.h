@@ -40,9 +40,9 @@ static inline bool query_covers(const struct query *query, uid_t uid, const char
 }
 
 /* facts.c: adds what a job's structs say: its whole row, except those fields that view.h has to compute. */
-void facts_add(Wire__StatusJob *row, const struct job *job, uint64_t now);
+void job_facts_add(Wire__StatusJob *row, const struct job *job, uint64_t now);
 /* The sum of the time by which the job has waited for the member; 0 if it has no record yet. */
-uint64_t facts_late(const struct member *member);
+uint64_t job_facts_late(const struct member *member);
 /* daemon_rows.c. The link is for reports_cluster.links, with the answer as the receiver. */
 void daemon_rows_send(struct answer *answer);
 void daemon_rows_send_client(struct answer *answer, const struct client *client);
@@ -66,6 +66,7 @@ struct view *peers_view(const struct job *job);
 typedef void peers_fn(void *to, struct job *job, const struct hub_job *name);
 void peers_each(const struct query *query, peers_fn *fn, void *to);
 /* Only those that have no node here. */
+bool peers_covers_remote(const struct query *query, const struct hub_job *job);
 void peers_each_coordinated(const struct query *query, peers_fn *fn, void *to);
 
 /* packet.c. A packet is a letter to another daemon while it is written, in reports->letter: rows are added

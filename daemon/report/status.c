@@ -37,7 +37,7 @@ static void status_send_job_row(struct answer *answer, struct job *job, const st
 
         if (answer_skips(answer))
                 return;
-        facts_add(&row, job, answer->now);
+        job_facts_add(&row, job, answer->now);
         row.state = (char *)view->state;
         SET(row, buckets, view->buckets);
         SET(row, bytes, view->bytes);
@@ -115,7 +115,7 @@ static void status_send_member(struct answer *answer, const struct member *membe
         SET_IF(row, exposed, seen.exposed >= 0, seen.exposed);
         SET_IF(row, exposed_us, seen.exposed >= 0, seen.exposed_us);
         SET(row, unranked, joining);
-        SET_IF(row, late_us, job->record != NULL && !joining, facts_late(member));
+        SET_IF(row, late_us, job->record != NULL && !joining, job_facts_late(member));
         SET_IF(row, places, places > 1, places);
         answer_give(answer, places, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
 }
@@ -227,7 +227,7 @@ static uint32_t status_alike_places(const struct job *job, uint32_t first) {
                 if (!status_is_empty(next) || next->rank != member->rank + n ||
                     next->local_rank != member->local_rank + n || next->last_step != member->last_step ||
                     status_member_number(next) != status_member_number(member) + n ||
-                    facts_late(next) != facts_late(member))
+                    job_facts_late(next) != job_facts_late(member))
                         break;
         }
         return n;

@@ -37,7 +37,7 @@ void reports_job_ended(const struct job *job) {
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
         struct reports_sum *sum;
 
-        facts_add(&row, job, clock_now());
+        job_facts_add(&row, job, clock_now());
         metrics_sum_count(&reports->gone, &row);
         list_for_each(sum, &reports->sums, link)
                 if (job->id > sum->at.after && job->id <= sum->at.until)

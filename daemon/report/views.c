@@ -33,6 +33,7 @@ struct view {
         uint64_t of;    /* when the question was asked that these have answered, or the statement came: */
         struct rows rows, coming;
         bool unanswered; /* by the coordinator */
+        struct charge charge;
         char name[];
 };
 
@@ -83,6 +84,7 @@ static void view_free(struct view *view) {
         list_remove(&view->link);
         rows_clear(&view->rows);
         rows_clear(&view->coming);
+        charge_release(&view->charge);
         free(view);
 }
 
@@ -93,7 +95,7 @@ static uint64_t view_due(const struct view *view) {
 }
 
 static void views_arm(struct views *views) {
-        uint64_t soonest = UINT64_MAX, now = clock_now();
+        uint64_t soonest = UINT64_MAX;
         struct view *view;
 
         list_for_each(view, &views->list, link)
@@ -102,7 +104,7 @@ static void views_arm(struct views *views) {
         if (soonest == UINT64_MAX)
                 loop_timer_disarm(views->timer);
         else
-                loop_timer_arm(views->timer, soonest > now ? soonest - now : 0);
+                loop_timer_arm_at(views->timer, soonest);
 }
 
 static void view_complete(struct view *view, bool unanswered) {
@@ -187,12 +189,19 @@ struct view *views_find(const struct views *views, const struct hub_job *job, en
 
 struct view *views_get(struct views *views, const struct hub_job *job, enum view_of what, uint32_t node) {
         struct view *view = views_find(views, job, what, node);
+        size_t bytes = sizeof(*view) + strlen(job->name) + 1;
+        struct charge charge = { 0 };
 
         if (view != NULL)
                 return view;
-        view = calloc(1, sizeof(*view) + strlen(job->name) + 1);
-        if (view == NULL)
+        if (charge_take(&charge, views->accounts, job->uid, ACCOUNT_OWN, bytes, NULL) != 0)
                 return NULL;
+        view = calloc(1, bytes);
+        if (view == NULL) {
+                charge_release(&charge);
+                return NULL;
+        }
+        view->charge = charge;
         view->views = views;
         view->what = what;
         view->node = node;

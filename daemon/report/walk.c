@@ -138,11 +138,12 @@ static uint64_t walk_until_coordinated_job(const struct answer *answer) {
         return newest;
 }
 
-static void walk_on_coordinated_job(void *to, struct job *job, const struct hub_job *name) {
+static void walk_on_coordinated_job(void *to, const struct hub_job *name) {
         struct walk *walk = to;
         struct answer *answer = walk->answer;
 
-        if (!walk_is_due(walk, name->number) || !walk_takes(walk, name->uid))
+        if (!walk_is_due(walk, name->number) || !walk_takes(walk, name->uid) ||
+            !peers_covers_remote(answer->query, name))
                 return;
         struct view *view = views_find(answer->query->reports->views, name, VIEW_OTHERS, 0);
         if (view == NULL)
@@ -154,7 +155,10 @@ static void walk_on_coordinated_job(void *to, struct job *job, const struct hub_
 
 /* Those with their coordinator here, and no node. */
 static void walk_coordinated_jobs(struct walk *walk) {
-        peers_each_coordinated(walk->answer->query, walk_on_coordinated_job, walk);
+        const struct reports_cluster *cluster = &walk->answer->query->reports->cluster;
+
+        if (cluster->each != NULL)
+                cluster->each(cluster->data, walk_on_coordinated_job, walk);
 }
 
 static const struct {

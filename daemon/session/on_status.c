@@ -38,7 +38,7 @@ static struct query reply_query(struct reply *reply, const char *asked) {
 
 /* An answer has come: replies to each request that waits for no further one. A request that came while the
  * question was open has waited for the same answer. */
-static void on_status_told(void *data) {
+void on_status_told(void *data) {
         struct sessions *sessions = data;
         struct parked *parked, *spare;
 
@@ -56,17 +56,17 @@ static void on_status_told(void *data) {
 }
 
 /* Answers a request for what other nodes say, at once or when that is known. */
-static int on_status_wait(const struct query *query, struct request *request,
+static int on_status_wait(struct session *session, const struct query *query, struct request *request,
                           void (*answer)(const struct query *query, uint32_t node),
                           const struct wanted_view *wanted) {
-        struct session *session = ((struct reply *)query->data)->to;
+        bool full = session->n_parked == PARKED;
         struct parked *parked;
 
-        if (reports_await(query, wanted, true) == 0) {
+        if (reports_await(query, wanted, !full) == 0) {
                 answer(query, wanted->node);
                 return 0;
         }
-        if (session->n_parked == PARKED)
+        if (full)
                 return refuse(&request->refusal, WIRE__CODE__QUOTA,
                               "%u requests of this client wait for other nodes; wait for an answer", PARKED);
         parked = calloc(1, sizeof(*parked));
@@ -79,7 +79,6 @@ static int on_status_wait(const struct query *query, struct request *request,
         snprintf(parked->job, sizeof(parked->job), "%s", query->asked != NULL ? query->asked : "");
         session->n_parked++;
         list_append(&session->sessions->parked, &parked->link);
-        reports_on_complete(query->reports, on_status_told, session->sessions);
         return 0;
 }
 
@@ -99,7 +98,7 @@ int on_status(struct session *session, struct request *request, const ProtobufCM
         else if (goes_on || session->n_parked == PARKED)
                 reports_status(&query, goes_on ? status->from : NULL);
         else
-                return on_status_wait(&query, request, on_status_first, &wanted);
+                return on_status_wait(session, &query, request, on_status_first, &wanted);
         return 0;
 }
 
@@ -119,9 +118,12 @@ int on_trace(struct session *session, struct request *request, const ProtobufCMe
         if (trace->job == NULL || trace->job[0] == '\0')
                 return refuse(&request->refusal, WIRE__CODE__INVALID,
                               "TRACE names no job; say which one: NAME or UID/NAME");
+        if (trace->has_node && trace->node >= LIMIT_NODES)
+                return refuse(&request->refusal, WIRE__CODE__INVALID,
+                              "TRACE names node %u; nodes have numbers below %u", trace->node, LIMIT_NODES);
         if (trace->nodes || trace->has_node)
-                return on_status_wait(&query, request, trace->nodes ? on_trace_nodes : reports_trace_node,
-                                      &wanted);
+                return on_status_wait(session, &query, request,
+                                      trace->nodes ? on_trace_nodes : reports_trace_node, &wanted);
         reports_trace(&query, trace);
         return 0;
 }

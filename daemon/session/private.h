@@ -109,3 +109,5 @@ session_handler on_rejoin, on_rejoin_plan, on_rejoin_staging, on_rejoin_end;
 session_handler on_register, on_unregister;
 session_handler on_ready, on_staging, on_staging_mapped, on_operation;
 session_handler on_status, on_control, on_trace;
+/* See reports_on_complete(). `data` is the sessions. */
+void on_status_told(void *data);

@@ -22,6 +22,7 @@ int sessions_new(const struct sessions_config *config, struct sessions **ret) {
         results_init(&sessions->results, sessions);
         config->jobs->config.on_event = sessions_on_event;
         config->jobs->config.events_data = sessions;
+        reports_on_complete(config->reports, on_status_told, sessions);
         *ret = sessions;
         return 0;
 }

@@ -84,7 +84,7 @@ int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions
         return -ENOMEM;
 }
 
-static void packet_free(struct unsent *packet) {
+static void unsent_free(struct unsent *packet) {
         if (packet == NULL)
                 return;
         list_remove(&packet->link);
@@ -103,7 +103,7 @@ static void conn_free(struct conn *conn) {
         loop_defer_cancel(conn->conns->loop, &conn->reap);
         session_free(conn->session);
         list_for_each_safe(packet, spare, &conn->queue, link)
-                packet_free(packet);
+                unsent_free(packet);
         loop_io_free(conn->io);
         if (conn->charge.user != NULL) {
                 line_leave(&conn->charge.user->line, &conn->place);
@@ -183,7 +183,7 @@ static void conn_fail(struct conn *conn, int error) {
         session_closed(conn->session);
 }
 
-static int packet_charge(const struct conn *conn, struct unsent *packet, size_t size, unsigned n_fds,
+static int unsent_charge(const struct conn *conn, struct unsent *packet, size_t size, unsigned n_fds,
                          struct refusal *refusal) {
         struct users *users = conn->conns->users;
         int r = charge_take(&packet->charge, users, conn->peer.uid, ACCOUNT_OWN, sizeof(*packet) + size,
@@ -194,7 +194,7 @@ static int packet_charge(const struct conn *conn, struct unsent *packet, size_t 
         return r;
 }
 
-static int packet_keep_fds(struct unsent *packet, const int *fds, unsigned n_fds) {
+static int unsent_keep_fds(struct unsent *packet, const int *fds, unsigned n_fds) {
         while (packet->n_fds < n_fds) {
                 int fd = fcntl(fds[packet->n_fds], F_DUPFD_CLOEXEC, 0);
 
@@ -217,16 +217,16 @@ static void conn_enqueue(struct conn *conn, const void *frame, size_t size, cons
         packet = calloc(1, sizeof(*packet) + size);
         if (packet != NULL)
                 list_init(&packet->link);
-        if (packet == NULL || packet_charge(conn, packet, size, n_fds, &refusal) != 0) {
+        if (packet == NULL || unsent_charge(conn, packet, size, n_fds, &refusal) != 0) {
                 conn_disconnect(conn, FLOOD_UNREAD, LOG_WARNING, "no room for what waits to be sent to it");
-                packet_free(packet);
+                unsent_free(packet);
                 return;
         }
-        int r = packet_keep_fds(packet, fds, n_fds);
+        int r = unsent_keep_fds(packet, fds, n_fds);
         if (r < 0) {
                 conn_disconnect(conn, FLOOD_UNREAD, LOG_ERR,
                                 "no file descriptor is left to keep one for it: %s", strerror(-r));
-                packet_free(packet);
+                unsent_free(packet);
                 return;
         }
         packet->size = size;
@@ -264,7 +264,7 @@ static void conn_flush(struct conn *conn) {
                         return;
                 }
                 conn->queued -= packet->size;
-                packet_free(packet);
+                unsent_free(packet);
         }
         loop_io_set(conn->io, LOOP_READ);
 }

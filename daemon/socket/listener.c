@@ -87,7 +87,8 @@ static int listener_set_access(const struct listener_config *config, char *error
                         return -ENOENT;
                 }
                 if (chown(config->path, (uid_t)-1, group->gr_gid) < 0)
-                        return error_say(-errno, error, size, "cannot give the group %s", config->path);
+                        return error_say(-errno, error, size, "cannot give %s to the group '%s'",
+                                         config->path, config->group);
         }
         if (chmod(config->path, config->mode) < 0)
                 return error_say(-errno, error, size, "cannot set the mode of %s", config->path);

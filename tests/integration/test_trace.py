@@ -302,3 +302,10 @@ def test_a_step_of_which_the_record_holds_a_part(fake, ctl):
     assert [event["ts"] for event in events if event["ph"] == "C"] == [40]
     made = ctl("trace", "j", "-o", "/dev/full", socket=served.path, code=1)
     assert "cannot write /dev/full: No space left" in made.err, made.err
+
+
+def test_a_trace_of_what_cannot_be(served, peers):
+    peer = peers(Peer(served.socket))
+    for fields, words in (({}, "TRACE names no job"), ({"job": "j", "node": 4096}, "numbers below 4096")):
+        refused = peer.refusal(peer.send("TRACE", **fields))
+        assert refused.code == "INVALID" and words in refused.text

@@ -150,6 +150,10 @@ TEST_ALONE(test_numbers_of_header_and_protocol) {
         for (unsigned i = 0; i < wire__code__descriptor.n_values; i++)
                 assert_string_equal(gradsync_result_name(wire__code__descriptor.values[i].value),
                                     wire__code__descriptor.values[i].name);
+        assert_int_equal(GRADSYNC_MEMBER_LOST, WIRE__CODE__MEMBER_LOST);
+        assert_int_equal(GRADSYNC_VERSION, WIRE__CODE__VERSION);
+        assert_int_equal(GRADSYNC_DAEMON_LOST, WIRE__CODE__DAEMON_LOST);
+        assert_int_equal(GRADSYNC_OPERATION_MISMATCH, WIRE__CODE__OPERATION_MISMATCH);
         assert_int_equal(GRADSYNC_U8, WIRE__DTYPE__U8);
         assert_int_equal(GRADSYNC_BF16, WIRE__DTYPE__BF16);
         assert_int_equal(GRADSYNC_AVG, WIRE__REDUCE__AVG);

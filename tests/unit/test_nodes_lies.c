@@ -18,6 +18,7 @@
 #define PASSES 150u
 #define OLD 64u
 #define PLANS 3u
+#define HEAD 8u /* fields with which an order or a report begins, up to its stamp */
 
 static uint64_t chance;
 static uint32_t rate; /* of 100 letters that many are lies */
@@ -25,6 +26,7 @@ static struct letter *old[OLD];
 static struct member *evicted[64];
 static unsigned n_evicted;
 static unsigned committed; /* steps, on all nodes */
+static unsigned lies;      /* letters that were changed */
 static _Alignas(SCRATCH_ALIGN) uint8_t memory[PEER_SCRATCH];
 static struct scratch scratch = { .buffer = memory, .size = PEER_SCRATCH };
 
@@ -122,10 +124,31 @@ static void change_list(const ProtobufCFieldDescriptor *field, size_t *n, union 
                 change_value(field, &list->number[below((uint32_t)*n)]);
 }
 
+/* Half of the lies are about a list, and few about what a letter begins with: most of those make its receiver
+ * drop it. A term that cannot be would leave a node deaf for the rest. */
+static bool is_chosen(const ProtobufCMessageDescriptor *of, const ProtobufCFieldDescriptor *field,
+                      bool list) {
+        bool head = (of == &peer__order__descriptor || of == &peer__report__descriptor) && field->id <= HEAD;
+
+        return (field->label == PROTOBUF_C_LABEL_REPEATED) == list && strcmp(field->name, "term") != 0 &&
+               (!head || below(8) == 0);
+}
+
+static const ProtobufCFieldDescriptor *any_field(const ProtobufCMessageDescriptor *of) {
+        const ProtobufCFieldDescriptor *field;
+        bool list = below(2) == 0;
+
+        for (unsigned tries = 0; tries < 64; tries++) {
+                field = &of->fields[below(of->n_fields)];
+                if (is_chosen(of, field, list))
+                        return field;
+        }
+        return &of->fields[of->n_fields - 1]; /* of a message without lists */
+}
+
 /* Whichever fields it has. */
 static void change_message(ProtobufCMessage *message) {
-        const ProtobufCFieldDescriptor *field =
-                &message->descriptor->fields[below(message->descriptor->n_fields)];
+        const ProtobufCFieldDescriptor *field = any_field(message->descriptor);
         unsigned char *at = (unsigned char *)message;
 
         if (field->label == PROTOBUF_C_LABEL_REPEATED)
@@ -174,6 +197,7 @@ static struct letter *scrambled(struct letter *letter) {
                 protobuf_c_message_free_unpacked(message, NULL);
                 if (!is_valid(letter->kind, bytes, n))
                         continue;
+                lies += n != letter->bytes || memcmp(bytes, letter->payload, n) != 0;
                 changed = letter_of(letter, bytes, n);
                 free(letter);
                 return changed;
@@ -393,7 +417,7 @@ TEST_ALONE(no_daemon_ends_for_a_lie) {
                 run_seed(seed);
         }
         if (last == SEEDS)
-                assert_true(committed > 50); /* else members did nothing about which one could lie */
+                assert_true(committed > 50 && lies > 5000); /* else there was little about which to lie */
 }
 
 int main(int argc, char **argv) {

@@ -124,6 +124,8 @@ static int setup_staged(void **state) {
 }
 
 static int teardown_between(void **state) {
+        for (uint32_t node = 0; node < cluster->n; node++)
+                cluster->fabric->node[node].between = NULL;
         free(between.kept);
         between.kept = NULL;
         apart = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Orders and reports as bytes: whatever is valid comes back as it was. test_peer_refused.c has those that are
- * refused, and fuzz_peer.c gives the decoder any bytes.
+ * Orders and reports as bytes: whatever is valid comes back as it was, and no bytes do harm.
+ * test_peer_refused.c has those that are refused.
  */
 #include "tests.h"
 
@@ -701,6 +701,54 @@ TEST_ALONE(a_newer_minor_version_is_understood) {
         memset(&report_out, 0, sizeof(report_out));
         assert_true(report_heard(bytes, newer(report_encoded(&report_in))));
         assert_same_report(&report_in, &report_out);
+}
+
+/* ---- damaged bytes, and too little memory ---- */
+
+/* Bytes that are cut off or turned over are refused, or valid: a machine asks for no more. */
+static void damage(size_t n, bool (*heard)(const void *said, size_t n)) {
+        for (size_t length = 0; length < n; length++) {
+                uint8_t *part = malloc(length + 1); /* a sanitizer sees a read beyond it */
+
+                assert_non_null(part);
+                memcpy(part, bytes, length);
+                heard(part, length);
+                free(part);
+        }
+        for (size_t bit = 0; bit < n * 8; bit += 1 + below(7)) {
+                bytes[bit / 8] ^= 1u << bit % 8;
+                heard(bytes, n);
+                bytes[bit / 8] ^= 1u << bit % 8;
+        }
+}
+
+static uint32_t at_most(uint32_t most, uint32_t n) {
+        return n > most ? most : n;
+}
+
+TEST_ALONE(damage_to_an_order_does_no_harm) {
+        for (unsigned kind = 0; kind < N_ORDERS; kind++)
+                for (unsigned round = 0; round < 4; round++) {
+                        make_order(&order_in, kind);
+                        order_in.n_members = at_most(3, order_in.n_members);
+                        order_in.n_plans = at_most(3, order_in.n_plans);
+                        order_in.n_tracks = at_most(TRACK_STEP + 3, order_in.n_tracks);
+                        if (kind == ORDER_PLACES)
+                                order_in.places.n_waiting = at_most(3, order_in.places.n_waiting);
+                        damage(order_encoded(&order_in), order_heard);
+                }
+}
+
+TEST_ALONE(damage_to_a_report_does_no_harm) {
+        for (unsigned kind = ANSWER_REPORT; kind < N_ANSWERS; kind++)
+                for (unsigned round = 0; round < 4; round++) {
+                        make_report(&report_in, kind);
+                        report_in.n_members = at_most(3, report_in.n_members);
+                        report_in.n_gone = at_most(3, report_in.n_gone);
+                        report_in.n_plans = at_most(3, report_in.n_plans);
+                        report_in.n_tracks = at_most(TRACK_STEP + 3, report_in.n_tracks);
+                        damage(report_encoded(&report_in), report_heard);
+                }
 }
 
 TEST_ALONE(little_scratch_is_no_harm) {

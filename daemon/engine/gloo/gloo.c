@@ -126,7 +126,7 @@ static void gloo_comm_set_state(struct gloo_comm *comm, enum comm_state state) {
 
 /* ---- to the helper ---- */
 
-static void packet_drop(struct gloo_packet *packet) {
+static void gloo_packet_drop(struct gloo_packet *packet) {
         list_remove(&packet->link);
         if (packet->fd >= 0)
                 close(packet->fd);
@@ -134,7 +134,7 @@ static void packet_drop(struct gloo_packet *packet) {
 }
 
 /* Sends a packet. 0 or a negative errno. */
-static int packet_go(int sock, const struct gloo_packet *packet) {
+static int gloo_packet_go(int sock, const struct gloo_packet *packet) {
         union {
                 char bytes[CMSG_SPACE(sizeof(int))];
                 struct cmsghdr align;
@@ -165,13 +165,13 @@ static void comm_watch(struct gloo_comm *comm) {
 static void comm_flush(struct gloo_comm *comm) {
         while (comm->sock >= 0 && !list_empty(&comm->queue)) {
                 struct gloo_packet *packet = list_entry(comm->queue.next, struct gloo_packet, link);
-                int r = packet_go(comm->sock, packet);
+                int r = gloo_packet_go(comm->sock, packet);
 
                 if (r == -EINTR)
                         continue;
                 if (r < 0)
                         break; /* the socket is full, or the helper is gone, as its end of file shows */
-                packet_drop(packet);
+                gloo_packet_drop(packet);
                 comm->queued--;
         }
         comm_watch(comm);
@@ -271,7 +271,7 @@ static void comm_close_socket(struct gloo_comm *comm) {
 
 static void comm_free(struct gloo_comm *comm) {
         while (!list_empty(&comm->queue))
-                packet_drop(list_entry(comm->queue.next, struct gloo_packet, link));
+                gloo_packet_drop(list_entry(comm->queue.next, struct gloo_packet, link));
         comm_close_socket(comm);
         if (comm->pidfd >= 0)
                 close(comm->pidfd);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls from the job layer to the layer above: events of jobs and members, and questions about the members of
- * other nodes. The layers above provide a pointer for each, job_events_data() and job_observer_data(). The
- * functions called must not call back into the job layer.
+ * Calls from the job layer to the layers above: events of jobs and members, and questions about the members
+ * of other nodes. The layers above provide a pointer for each, job_events_data() and job_observer_data(). The
+ * functions called may look at jobs and send letters; they change no member, plan or step.
  */
 #pragma once
 
