@@ -15,7 +15,9 @@
 #include "base/cpus.h"
 #include "base/loop.h"
 #include "core/ceiling.h"
+#include "core/exporter.h"
 #include "link/link.h"
+#include "link/tls.h"
 #include "socket/listener.h"
 
 #define CONNECT_WAIT (5 * USEC_PER_SEC)
@@ -27,7 +29,7 @@
 
 struct check {
         const struct config *config;
-        bool connects;
+        enum config_action action;
         FILE *to;
         bool failed;
         struct keys keys;
@@ -39,23 +41,33 @@ struct check {
         uint64_t deadline;
 };
 
+static bool check_writes_table(const struct check *check) {
+        return check->action == CONFIG_CHECK;
+}
+
+/* Whether the control group and the coordinator are asked. */
+static bool check_looks_around(const struct check *check) {
+        return check->action == CONFIG_CHECK;
+}
+
 static void check_say(struct check *check, const char *result, const char *name, const char *fix,
                       const char *format, ...) __attribute__((format(printf, 5, 6)));
 static void check_say(struct check *check, const char *result, const char *name, const char *fix,
                       const char *format, ...) {
+        bool table = check_writes_table(check);
         va_list arguments;
 
         check->failed |= strcmp(result, "fail") == 0;
-        if (!check->connects && strcmp(result, "ok") == 0)
+        if (!table && strcmp(result, "ok") == 0)
                 return;
-        if (check->connects)
+        if (table)
                 fprintf(check->to, "%s\t%s\t", result, name);
         else
                 fprintf(check->to, "gradsyncd: ");
         va_start(arguments, format);
         vfprintf(check->to, format, arguments);
         va_end(arguments);
-        fprintf(check->to, "%s%s\n", check->connects ? "\t" : fix[0] != '\0' ? "; " : "", fix);
+        fprintf(check->to, "%s%s\n", table ? "\t" : fix[0] != '\0' ? "; " : "", fix);
 }
 
 /* Sockets and credentials that a unit passes cannot be seen from outside of it. */
@@ -116,12 +128,14 @@ static void check_group(struct check *check) {
 /* ---- addresses of this host ---- */
 
 struct check_use { /* of an address, by a setting */
-        const char *result, *name, *key, *what;
+        const char *name, *key, *what;
+        bool waits; /* a start goes on without it, and tries again */
 };
 
 /* Writes the address without a port into `number`, if this host has it. */
 static bool check_is_here(struct check *check, const struct check_use *use, const struct address *address,
                           char number[ADDRESS_TEXT]) {
+        static const char fix[] = "choose one that `ip address` shows";
         struct sockaddr_storage at;
         socklen_t length;
         int r = address_resolve_here(address, true, &at, &length);
@@ -131,19 +145,18 @@ static bool check_is_here(struct check *check, const struct check_use *use, cons
         if (r == 0)
                 address_format_host(&at, number, ADDRESS_TEXT);
         else if (r == -ENOENT)
-                check_say(check, use->result, use->name, "choose one that `ip address` shows",
+                check_say(check, "fail", use->name, fix,
                           "%s: '%s' is neither an address nor an interface of this host", use->key,
                           address->host);
         else
-                check_say(check, use->result, use->name, "choose one that `ip address` shows", "%s %s: %s",
-                          use->what, address->text, strerror(-r));
+                check_say(check, use->waits && exporter_may_wait(r) ? "warn" : "fail", use->name, fix,
+                          "%s %s: %s", use->what, address->text, strerror(-r));
         return r == 0;
 }
 
-/* A start does without it, and tries again. */
 static void check_metrics(struct check *check) {
-        static const struct check_use use = { "warn", "metrics address", "metrics_listen",
-                                              "metrics_listen: cannot listen on" };
+        static const struct check_use use = { "metrics address", "metrics_listen",
+                                              "metrics_listen: cannot listen on", true };
         char error[256], number[ADDRESS_TEXT];
         struct address address;
 
@@ -154,12 +167,14 @@ static void check_metrics(struct check *check) {
 
 /* The first address for TCP goes into `tcp`. */
 static bool check_listen(struct check *check, char tcp[ADDRESS_TEXT]) {
-        static const struct check_use use = { "fail", "cluster address", "listen", "cannot listen on" };
+        static const struct check_use use = { "cluster address", "listen", "cannot listen on", false };
         _cleanup_(freep) char *list = strdup(check->config->listen);
         char *rest = NULL, error[512], number[ADDRESS_TEXT];
         bool good = list != NULL;
         struct address address;
 
+        if (!good)
+                check_say(check, "fail", use.name, "", "listen: %s", strerror(ENOMEM));
         for (char *at = good ? strtok_r(list, ", ", &rest) : NULL; at != NULL;
              at = strtok_r(NULL, ", ", &rest)) {
                 if (address_parse(at, &address, error, sizeof(error)) < 0)
@@ -172,8 +187,8 @@ static bool check_listen(struct check *check, char tcp[ADDRESS_TEXT]) {
 }
 
 static bool check_data_address(struct check *check, char number[ADDRESS_TEXT]) {
-        static const struct check_use use = { "fail", "cluster address", "data_address",
-                                              "cannot exchange data on" };
+        static const struct check_use use = { "cluster address", "data_address", "cannot exchange data on",
+                                              false };
         const struct config *config = check->config;
         struct address address = { .port = "1" };
 
@@ -199,14 +214,22 @@ static void check_addresses(struct check *check, char tcp[ADDRESS_TEXT]) {
 
 /* ---- keys ---- */
 
+static const char *check_keys_source(const struct check *check) {
+        const char *file = check->config->key_file;
+
+        return file[0] != '\0' ? file : "the credential " KEY_CREDENTIAL;
+}
+
 static void check_expiry(struct check *check, const struct key *key, time_t now) {
+        const char *source = check_keys_source(check);
+
         if (key_is_over(key, now))
                 check_say(check, "warn", "cluster key", "remove its line, and reload the daemons (SIGHUP)",
-                          "key '%s' of %s is over", key->name, check->config->key_file);
+                          "key '%s' of %s is over", key->name, source);
         else if (key->until != 0 && key->until - now < SOON)
                 check_say(check, "warn", "cluster key",
                           "add a new key as a second line on all hosts, then make it the first one",
-                          "key '%s' of %s runs out in %.1f days", key->name, check->config->key_file,
+                          "key '%s' of %s runs out in %.1f days", key->name, source,
                           (double)(key->until - now) / (double)DAY);
 }
 
@@ -226,22 +249,34 @@ static void check_no_key(struct check *check, const char *tcp) {
                 check_say(check, "fail", "cluster key", LINKS_KEY_FIX, "%s: " LINKS_NO_KEY, tcp);
 }
 
+int check_load_keys(const struct config *config, struct keys *ret, char *error, size_t size) {
+        int r = keys_load(config->key_file, getenv("CREDENTIALS_DIRECTORY"), ret, error, size);
+
+        if (r < 0 || ret->n == 0 || tls_is_built())
+                return r;
+        keys_clear(ret);
+        snprintf(error, size, "there is a key, but this gradsyncd was built without TLS (OpenSSL)");
+        return -ENOTSUP;
+}
+
 static void check_keys(struct check *check, const char *tcp) {
-        const char *file = check->config->key_file, *credentials = getenv("CREDENTIALS_DIRECTORY");
+        const char *file = check->config->key_file, *source = check_keys_source(check);
         char error[512];
         time_t now = time(NULL);
         unsigned good = 0;
 
-        if (strncmp(file, "credential:", 11) == 0 && credentials == NULL) {
+        if (strncmp(file, "credential:", 11) == 0 && getenv("CREDENTIALS_DIRECTORY") == NULL) {
                 check_say(check, "warn", "cluster key", "",
                           "key_file: %s is the service manager's: it cannot be read outside of the service",
                           file);
                 return;
         }
-        if (keys_load(file, credentials, &check->keys, error, sizeof(error)) < 0) {
+        int r = check_load_keys(check->config, &check->keys, error, sizeof(error));
+        if (r < 0) {
                 check_say(check, "fail", "cluster key",
-                          "the file needs one line made by gradsyncctl key new, mode 0600, and the daemon's "
-                          "user as its owner",
+                          r == -ENOTSUP ? "use a gradsyncd that was built with OpenSSL, or remove the key"
+                                        : "the file needs one line made by gradsyncctl key new, mode 0600, "
+                                          "and the daemon's user as its owner",
                           "%s", error);
                 return;
         }
@@ -254,10 +289,10 @@ static void check_keys(struct check *check, const char *tcp) {
                 check_expiry(check, &check->keys.key[i], now);
         }
         if (good == 0)
-                check_say(check, "fail", "cluster key", "put the other daemons' key into it",
-                          "%s has no key that is in force", file);
+                check_say(check, tcp[0] != '\0' ? "fail" : "warn", "cluster key",
+                          "put the other daemons' key into it", "%s has no key that is in force", source);
         else
-                check_say(check, "ok", "cluster key", "", "%s: %u key%s, the first one is '%s'", file, good,
+                check_say(check, "ok", "cluster key", "", "%s: %u key%s, the first one is '%s'", source, good,
                           good == 1 ? "" : "s", check->keys.key[0].name);
 }
 
@@ -407,18 +442,18 @@ static void check_cluster(struct check *check) {
                 snprintf(tcp, sizeof(tcp), "%s", config->coordinator);
         if (elsewhere || config->listen[0] != '\0')
                 check_keys(check, tcp);
-        if (elsewhere && check->connects)
+        if (elsewhere && check_looks_around(check))
                 check_coordinator(check);
         keys_clear(&check->keys);
 }
 
-int check_settings(const struct config *config, bool connects, FILE *to) {
-        struct check check = { .config = config, .connects = connects, .to = to };
+int check_settings(const struct config *config, enum config_action action, FILE *to) {
+        struct check check = { .config = config, .action = action, .to = to };
 
         check_cpus(&check);
         check_group(&check);
         check_metrics(&check);
-        if (connects)
+        if (check_looks_around(&check))
                 check_ceiling(&check);
         if (config->coordinator[0] != '\0' || config->listen[0] != '\0')
                 check_cluster(&check);

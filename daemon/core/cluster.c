@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "core/check.h"
 #include "core/roster.h"
 #include "core/saver.h"
 #include "gradsync.pb-c.h"
@@ -433,10 +434,6 @@ static struct door_limits cluster_limits(const struct config *config) {
                                      .together = config->handshakes };
 }
 
-static int load_keys(const struct config *config, struct keys *ret, char *error, size_t size) {
-        return keys_load(config->key_file, getenv("CREDENTIALS_DIRECTORY"), ret, error, size);
-}
-
 static int open_links(struct cluster *cluster, char *error, size_t size) {
         const struct config *config = cluster->config.config;
         struct links_config links = { .loop = cluster->config.loop,
@@ -452,7 +449,7 @@ static int open_links(struct cluster *cluster, char *error, size_t size) {
                                       .events = &link_events,
                                       .owner = cluster };
         struct address address;
-        int r = load_keys(config, &cluster->keys, error, size);
+        int r = check_load_keys(config, &cluster->keys, error, size);
 
         if (r < 0)
                 return r;
@@ -463,10 +460,6 @@ static int open_links(struct cluster *cluster, char *error, size_t size) {
                         "insecure_no_auth: whoever reaches this gradsyncd over TCP can read and spoil jobs "
                         "of several hosts");
         r = links_new(&links, &cluster->links);
-        if (r == -ENOTSUP) {
-                snprintf(error, size, "there is a key, but this gradsyncd was built without TLS (OpenSSL)");
-                return r;
-        }
         if (r < 0)
                 return error_say(r, error, size, "cannot set up connections to other daemons");
         r = listen_everywhere(cluster, error, size);
@@ -693,7 +686,7 @@ void cluster_reload(struct cluster *cluster) {
 
         if (cluster == NULL || cluster->links == NULL)
                 return;
-        if (load_keys(cluster->config.config, &keys, error, sizeof(error)) < 0)
+        if (check_load_keys(cluster->config.config, &keys, error, sizeof(error)) < 0)
                 log_error("the keys stay as they were: %s", error);
         else
                 cluster->keys = keys;

@@ -508,9 +508,6 @@ void config_help(FILE *to) {
         config_deinit(&defaults);
 }
 
-/* NCCL loads kernels and looks at all of the machine first. */
-#define BUILD_ON_GPU (60 * USEC_PER_SEC)
-
 int config_check_times(const struct config *config, char *error, size_t size) {
         if (config->heartbeat < config->patience && config->patience < config->death &&
             config->death < config->abandon && config->death > 2 * config->heartbeat)
@@ -520,6 +517,9 @@ int config_check_times(const struct config *config, char *error, size_t size) {
                  "longer than two heartbeats");
         return -EINVAL;
 }
+
+/* NCCL loads kernels and looks at all of the machine first. */
+#define BUILD_ON_GPU (60 * USEC_PER_SEC)
 
 uint64_t config_build(const struct config *config) {
         bool gpu = strncmp(config->device, "cuda:", 5) == 0;

@@ -399,10 +399,8 @@ static void exporter_on_retry(void *data) {
                 loop_timer_arm(exporter->retry, RETRY);
 }
 
-/* Jobs must not wait for the port: a process that took it while this daemon is restarted would hold all of
- * them up. */
-static bool exporter_may_wait(const struct exporter *exporter, int r) {
-        return exporter_is_network(exporter) && (r == -EADDRINUSE || r == -EADDRNOTAVAIL);
+bool exporter_may_wait(int r) {
+        return r == -EADDRINUSE || r == -EADDRNOTAVAIL;
 }
 
 /* The socket file, or the port. */
@@ -482,7 +480,7 @@ int exporter_new(const struct exporter_config *config, struct exporter **ret, ch
                 r = exporter_bind(exporter, config, error, size);
         if (r == 0) {
                 r = exporter_watch(exporter, error, size);
-        } else if (exporter_may_wait(exporter, r)) {
+        } else if (exporter_is_network(exporter) && exporter_may_wait(r)) {
                 log_warning("%s; it is tried again every second", error);
                 r = loop_timer_arm(exporter->retry, RETRY);
         }

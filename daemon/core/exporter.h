@@ -26,3 +26,7 @@ struct exporter_config {
 /* On failure a sentence for people is in `error`. */
 int exporter_new(const struct exporter_config *config, struct exporter **ret, char *error, size_t size);
 struct exporter *exporter_free(struct exporter *exporter); /* removes the socket file */
+/* Whether a start goes on after such a failure to listen on the network, and the exporter tries again. Jobs
+ * must not wait for the port: a process that took it while this daemon is restarted would hold all of them
+ * up. */
+bool exporter_may_wait(int r);

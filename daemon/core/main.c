@@ -33,7 +33,7 @@ static void main_prepare_nccl(const struct config *config) {
 
 static int main_run(struct config *config, const struct config_source *source) {
         struct server *server;
-        char error[512];
+        char error[512] = "out of memory";
 
         signal(SIGPIPE, SIG_IGN);
         log_open(config->log_priority);
@@ -52,7 +52,7 @@ static int main_run(struct config *config, const struct config_source *source) {
 
 /* The names of the files have been printed when they were read. */
 static int main_check_files(const struct config *config) {
-        int status = check_settings(config, false, stderr);
+        int status = check_settings(config, CONFIG_CHECK_FILES, stderr);
 
         if (status == EXIT_SUCCESS)
                 printf("the configuration is right: device %s, socket %s\n", config->device, config->socket);
@@ -77,7 +77,7 @@ int main(int argc, char **argv) {
         else if (action == CONFIG_VERSION)
                 printf("gradsyncd %s\n", GRADSYNC_RELEASE);
         else if (action == CONFIG_CHECK)
-                status = check_settings(&config, true, stdout);
+                status = check_settings(&config, action, stdout);
         else if (action == CONFIG_CHECK_FILES)
                 status = main_check_files(&config);
         else

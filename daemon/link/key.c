@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/error.h"
 
 #define FILE_MOST 65536u
 #define LINE_MOST 2048u
@@ -194,10 +195,8 @@ static int file_load(const char *file, bool credential, struct keys *ret, char *
         char *text = NULL;
         const char *fault;
 
-        if (fd < 0) {
-                snprintf(error, size, "key_file %s: %s", file, strerror(errno));
-                return -errno;
-        }
+        if (fd < 0)
+                return error_say(-errno, error, size, "key_file %s", file);
         fault = file_fault(fd, credential);
         if (fault != NULL) {
                 snprintf(error, size, "key_file %s %s", file, fault);
@@ -205,11 +204,10 @@ static int file_load(const char *file, bool credential, struct keys *ret, char *
         }
         text = malloc(FILE_MOST);
         if (text == NULL)
-                return -ENOMEM;
+                return error_say(-ENOMEM, error, size, "key_file %s", file);
         ssize_t n = read(fd, text, FILE_MOST);
-        int r = n < 0 ? -errno : keys_parse(text, (size_t)n, file, ret, error, size);
-        if (n < 0)
-                snprintf(error, size, "key_file %s: %s", file, strerror(-r));
+        int r = n < 0 ? error_say(-errno, error, size, "key_file %s", file)
+                      : keys_parse(text, (size_t)n, file, ret, error, size);
         explicit_bzero(text, FILE_MOST);
         free(text);
         return r;
@@ -237,7 +235,7 @@ int keys_load(const char *where, const char *credentials, struct keys *ret, char
                 return -ENOENT;
         }
         if (credentials != NULL && asprintf(&path, "%s/%s", credentials, name) < 0)
-                return -ENOMEM;
+                return error_say(-ENOMEM, error, size, "the credential %s", name);
         if (where[0] == '\0' && (path == NULL || access(path, F_OK) < 0))
                 return 0;
         return file_load(path, true, ret, error, size);

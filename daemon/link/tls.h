@@ -16,6 +16,8 @@
 struct tls_context;
 struct tls;
 
+/* Whether this was built with OpenSSL. */
+bool tls_is_built(void);
 /* 0, -ENOMEM, or -ENOTSUP if this was built without OpenSSL. */
 int tls_context_new(struct tls_context **ret);
 struct tls_context *tls_context_free(struct tls_context *context); /* NULL is fine */

@@ -5,6 +5,10 @@
 
 #include "link/tls.h"
 
+bool tls_is_built(void) {
+        return false;
+}
+
 int tls_context_new(struct tls_context **ret) {
         return -ENOTSUP;
 }

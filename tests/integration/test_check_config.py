@@ -4,14 +4,18 @@ sample configuration that is installed passes it, and says the truth about each 
 import os
 import pathlib
 import re
+import signal
 
 import pytest
 
 import harness
+from clusters import write_key
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[2] / "daemon/sample/gradsyncd.conf"
 # Settings whose defaults depend on the machine.
 COMPUTED = {"fds_per_uid", "bytes_per_uid"}
+# A link-local address without its interface: no start can wait for that.
+NEVER_HERE = "[fe80::1]:9464"
 NODE = "[daemon]\ndevice = cpu\n[cluster]\ncoordinator = 127.0.0.1:7700\n"
 
 WRONG = {
@@ -26,6 +30,8 @@ WRONG = {
     "no key to listen": ("[cluster]\nlisten = 127.0.0.1:7701\n",
                          "127.0.0.1:7701: there is no TCP between daemons without a key"),
     "key file": (NODE + "key_file = /nonexistent/key\n", "key_file /nonexistent/key: No such file"),
+    "metrics": (f"[daemon]\nmetrics_listen = {NEVER_HERE}\n",
+                f"metrics_listen: cannot listen on {NEVER_HERE}"),
     "listen elsewhere": ("[cluster]\nlisten = 192.0.2.1:7700\ninsecure_no_auth = yes\n",
                          "cannot listen on 192.0.2.1:7700: Cannot assign requested address"),
     "listen": ("[cluster]\nlisten = no-such-interface:7700\ninsecure_no_auth = yes\n",
@@ -38,11 +44,11 @@ def _check(program, scratch):
     """check(text, *flags) -> the ended program; nothing may have been made meanwhile."""
     path = scratch / "gradsyncd.conf"
 
-    def run(text, *flags):
+    def run(text, *flags, env=None):
         path.write_text(text)
         before = sorted(scratch.rglob("*"))
         made = program(harness.DAEMON, "--check-config", "--config", path,
-                       "--socket", scratch / "made/socket", *flags)
+                       "--socket", scratch / "made/socket", *flags, env=env)
         made.wait()
         assert sorted(scratch.rglob("*")) == before
         return made
@@ -62,6 +68,23 @@ def test_it_says_what_a_start_would(check, program, scratch, name):
     assert started.wait() == 1
     last = started.err.splitlines()[-1]
     assert first.split(": ", 1)[1].startswith(last.split(": ", 1)[1])
+
+
+@pytest.fixture(name="starts")
+def _starts(program, scratch):
+    """starts() -> whether a start with the checked configuration gets as far as its socket."""
+    def run():
+        path = scratch / "started/socket"
+        path.parent.mkdir(exist_ok=True)
+        made = program(harness.DAEMON, "--config", scratch / "gradsyncd.conf", "--socket", path)
+        harness.wait_until(lambda: path.exists() or made.process.poll() is not None, "the socket, or the end")
+        return made.process.poll() is None and made.kill(signal.SIGTERM) == 0
+    return run
+
+
+def test_a_metrics_address_that_may_come_later(check, starts):
+    made = check("[daemon]\nmetrics_listen = 192.0.2.1:9464\n")
+    assert made.wait() == 0 and "cannot listen on 192.0.2.1:9464: Cannot assign" in made.err and starts()
 
 
 def test_it_says_all_that_is_wrong(check):
@@ -85,6 +108,35 @@ def test_a_key_that_others_can_read(check, scratch):
     key.chmod(0o600)
     made = check(NODE + f"key_file = {key}\n")
     assert made.wait() == 0 and made.err == ""
+
+
+def test_keys_on_unix_sockets(check, starts, scratch):
+    """A start takes keys that are over; a build without TLS takes none."""
+    key = write_key(scratch / "key")
+    text = f"[cluster]\nlisten = unix:{scratch}/peers\nkey_file = {key}\n"
+    made = check(text)
+    good = starts()
+    assert made.wait() == (0 if good else 1)
+    assert made.err == "" if good else "there is a key, but this gradsyncd was built without TLS" in made.err
+    write_key(key, rest="until=2020-01-01T00:00:00Z")
+    made = check(text)
+    assert made.wait() == (0 if good else 1) and starts() == good
+    assert (f"{key} has no key that is in force" in made.err) == good
+
+
+def test_a_key_that_is_over_is_no_key_for_tcp(check, scratch):
+    key = write_key(scratch / "key", rest="until=2020-01-01T00:00:00Z")
+    made = check(NODE + f"key_file = {key}\n")
+    assert made.wait() == 1 and f"key 'main' of {key} is over" in made.err
+    assert f"{key} has no key that is in force" in made.err
+
+
+def test_the_units_credential_has_a_name(check, scratch):
+    write_key(scratch / "gradsync-key", rest="until=2020-01-01T00:00:00Z")
+    made = check(NODE, env={"CREDENTIALS_DIRECTORY": scratch})
+    assert made.wait() == 1
+    assert "key 'main' of the credential gradsync-key is over" in made.err
+    assert "the credential gradsync-key has no key that is in force" in made.err
 
 
 def test_a_credential_is_the_services(check):

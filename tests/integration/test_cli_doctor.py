@@ -351,6 +351,10 @@ def test_shared_memory(doctor, daemon):
       "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "1"}, "SLURM_PROCID is not", {"SLURM_PROCID": "1"}),
     ({"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0",
       "PMIX_NAMESPACE": "n", "OMPI_COMM_WORLD_RANK": "3"}, "OMPI_COMM_WORLD_SIZE is not", {"OMPI_COMM_WORLD_SIZE": "4"}),
+    ({"GRADSYNC_WORLD_SIZE": "2", "GRADSYNC_RANK": "1", "SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0",
+      "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "1"},
+     "GRADSYNC_WORLD_SIZE is set but GRADSYNC_JOB is not, so the variables of srun count",
+     {"GRADSYNC_JOB": "j"}),
     ({"XDG_RUNTIME_DIR": "/nonexistent"}, "XDG_RUNTIME_DIR points to /nonexistent", {"XDG_RUNTIME_DIR": None}),
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_environment(doctor, daemon, broken, said, fixed):

@@ -8,6 +8,7 @@ import pytest
 import harness
 from clusters import HELPER, PATIENT, cluster_text, write_key
 from harness import free_port, wait_until
+from test_check_config import ABSENT, NEVER_HERE
 from test_cli_doctor import Doctor, needs_root
 
 pytestmark = pytest.mark.host
@@ -174,16 +175,20 @@ def test_another_user_is_told_what_the_daemon_says(doctor, coordinator, daemon, 
     coordinator.start()
 
 
-@pytest.mark.parametrize("check, line, said", [
-    ("cluster times", "death = 1s", "must each be longer"),
-    ("socket group", "[daemon]\nsocket_group = no-such-group", "there is no group 'no-such-group'"),
-    ("metrics address", "[daemon]\nmetrics_listen = 192.0.2.1:9464", "cannot listen on 192.0.2.1:9464"),
+@pytest.mark.parametrize("check, verdict, line, said", [
+    ("affinity", "warn", f"[daemon]\naffinity = {ABSENT}", "no CPU is left for the workers"),
+    ("cluster times", "fail", "death = 1s", "must each be longer"),
+    ("socket group", "fail", "[daemon]\nsocket_group = no-such-group", "there is no group 'no-such-group'"),
+    ("metrics address", "warn", "[daemon]\nmetrics_listen = 192.0.2.1:9464",
+     "cannot listen on 192.0.2.1:9464"),
+    ("metrics address", "fail", f"[daemon]\nmetrics_listen = {NEVER_HERE}",
+     f"cannot listen on {NEVER_HERE}"),
 ])
-def test_settings_that_do_not_suit(doctor, served, common, check, line, said):
+def test_settings_that_do_not_suit(doctor, served, common, check, verdict, line, said):
     made = served()
     made.config.write_text(cluster_text(**common) + line + "\n")
     result, text, fix = on(doctor, made).one(check)
-    assert result in ("warn", "fail") and said in text and fix
+    assert result == verdict and said in text and fix
 
 
 @pytest.mark.parametrize("line, said", [("nonsense = 1", "nonsense"),

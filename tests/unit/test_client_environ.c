@@ -266,6 +266,39 @@ TEST_WITH(test_what_is_missing, clean, NULL) {
         assert_null(strstr(text, "SLURM_STEP_NUM_TASKS is not"));
 }
 
+/* Variables that the row which counts has too do not count as gradsync's own. */
+TEST_WITH(test_own_variables_that_do_not_count, clean, NULL) {
+        static const struct {
+                const char *set, *own, *missing; /* NULL: none */
+        } cases[] = {
+                { STEP, NULL, NULL },
+                { STEP OWN "GRADSYNC_RANK=1", NULL, NULL },
+                { STEP "GRADSYNC_WORLD_SIZE=2 GRADSYNC_RANK=1", "GRADSYNC_WORLD_SIZE", "GRADSYNC_JOB" },
+                { STEP OWN, "GRADSYNC_JOB", "GRADSYNC_RANK" },
+                { STEP "GRADSYNC_JOB=j", "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE" },
+                { TORCH "GRADSYNC_RANK=1", "GRADSYNC_RANK", "GRADSYNC_JOB" },
+                { STEP "RANK=1 WORLD_SIZE=2", NULL, NULL },
+                { PMI, NULL, NULL },
+                { PMI "GRADSYNC_RANK=1", "GRADSYNC_RANK", "GRADSYNC_WORLD_SIZE" },
+                { OWN "JOB_COMPLETION_INDEX=1", NULL, NULL },
+                { OWN "GRADSYNC_SPARE=1", NULL, NULL },
+        };
+
+        for (size_t i = 0; i < array_size(cases); i++) {
+                const char *own = NULL, *missing = NULL;
+                struct environ_job job;
+                size_t at = 0;
+
+                set(cases[i].set);
+                assert_int_equal(environ_next_job(&at, &job), GRADSYNC_OK);
+                assert_non_null(job.launcher);
+                if (environ_passes_over(at, &own, &missing) != (cases[i].own != NULL) ||
+                    (cases[i].own != NULL &&
+                     (strcmp(own, cases[i].own) != 0 || strcmp(missing, cases[i].missing) != 0)))
+                        complain("%s: %s, %s", cases[i].set, own, missing);
+        }
+}
+
 TEST_WITH(test_grace, clean, NULL) {
         static const char *const wrong[] = { "soon", "1s", "-1", "nan", "1e30", "\xff" };
         int64_t grace = -7;

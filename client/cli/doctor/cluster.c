@@ -120,6 +120,9 @@ static bool doctor_cluster_take_line(char *line, struct findings *findings) {
         for (verdict = VERDICT_OK; strcmp(part[0], verdict_names[verdict]) != 0; verdict++)
                 if (verdict == VERDICT_FAIL)
                         return false;
+        /* The daemon's cpuset may be another one than the doctor's, in which the CPUs have been tried. */
+        if (verdict == VERDICT_FAIL && strcmp(part[1], "affinity") == 0)
+                verdict = VERDICT_WARN;
         findings_add(findings, part[1], verdict, format_new("%s", part[2]),
                      verdict == VERDICT_OK ? NULL : format_new("%s", part[3]));
         return true;

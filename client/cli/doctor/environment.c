@@ -13,11 +13,25 @@
 
 static const char *const check = "environment";
 
+static bool doctor_environment_own_variables_count(size_t at, const struct environ_job *job,
+                                                   struct findings *findings) {
+        const char *set, *missing;
+
+        if (!job->launcher || !environ_passes_over(at, &set, &missing))
+                return true;
+        findings_add(findings, check, VERDICT_WARN,
+                     format_new("%s is set but %s is not, so the variables of %s count", set, missing,
+                                job->launcher),
+                     format_new("export the variable that is missing, or unset the other one"));
+        return false;
+}
+
 static bool doctor_environment_launchers_fit(struct findings *findings) {
         struct environ_job first, other;
         char missing[256] = "";
         size_t at = 0;
         int r = environ_next_job(&at, &first);
+        bool fits = doctor_environment_own_variables_count(at, &first, findings);
 
         if (r == GRADSYNC_OK && !first.launcher && environ_launcher_variable())
                 environ_missing(missing, sizeof missing);
@@ -39,7 +53,7 @@ static bool doctor_environment_launchers_fit(struct findings *findings) {
         if (r != GRADSYNC_OK)
                 findings_add(findings, check, VERDICT_FAIL, format_new("%s", fail_text()),
                              format_new("correct it, or unset the variables of that launcher"));
-        return r == GRADSYNC_OK && !*missing;
+        return fits && r == GRADSYNC_OK && !*missing;
 }
 
 static bool doctor_environment_socket_variable_fits(struct findings *findings) {

@@ -244,6 +244,27 @@ int environ_next_job(size_t *at, struct environ_job *ret) {
         return GRADSYNC_OK;
 }
 
+static bool environ_needs(const struct row *row, const char *variable) {
+        for (unsigned i = 0; i < VARIABLES && row->needs[i] != NULL; i++)
+                if (strcmp(row->needs[i], variable) == 0)
+                        return true;
+        return false;
+}
+
+/* Only gradsync's own row is looked at: RANK and WORLD_SIZE, which are torchrun's, are often set by hand for
+ * torch.distributed. */
+bool environ_passes_over(size_t at, const char **ret_set, const char **ret_missing) {
+        const struct row *own = &rows[0];
+
+        environ_count_set(own, ret_missing);
+        for (unsigned i = 0; i < VARIABLES && own->needs[i] != NULL && *ret_missing != NULL; i++) {
+                *ret_set = own->needs[i];
+                if (environ_get(*ret_set) != NULL && !environ_needs(&rows[at - 1], *ret_set))
+                        return true;
+        }
+        return false;
+}
+
 int environ_job(struct environ_job *ret) {
         size_t first = 0;
 

@@ -34,6 +34,9 @@ const char *environ_get(const char *name);
 int environ_job(struct environ_job *ret);
 /* Likewise the first complete one of the rows from *at on; *at becomes the row after it. */
 int environ_next_job(size_t *at, struct environ_job *ret);
+/* Whether variables of gradsync's own row do not count because one is missing, and the row before `at` counts
+ * instead: *ret_set is set, *ret_missing is not. Variables that both rows have are not meant. */
+bool environ_passes_over(size_t at, const char **ret_set, const char **ret_missing);
 
 /* GRADSYNC_REJOIN_GRACE in milliseconds; *ret is untouched if it is not set. INVALID if it is no number of
  * seconds. */
