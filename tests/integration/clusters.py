@@ -56,9 +56,15 @@ class Cluster:
         made.wait_log("knows this gradsyncd as node")
         return made
 
-    def helpers(self, node=None):
-        """Processes of Gloo, of all daemons or of that one."""
-        return [child for each in ([node] if node else self.nodes) for child in harness.children_of(each.pid)]
+
+def helpers(count, *nodes):
+    """The processes of Gloo of these daemons, once there are so many."""
+    def found():
+        children = [child for node in nodes for child in harness.children_of(node.pid)]
+        named = [child for child in children if harness.process_name(child) == os.path.basename(HELPER)]
+        return len(named) == count and named
+
+    return wait_until(found, f"{count} processes of Gloo")
 
 
 @contextlib.contextmanager

@@ -474,8 +474,17 @@ def process_state(pid):
     return text[text.rindex(")") + 2]
 
 
+def process_name(pid):
+    """As in /proc/PID/comm; "" when there is no such process."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").rstrip("\n")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def children_of(pid):
-    """The processes that the first thread of a process has begun, and that have not been waited for."""
+    """The processes that the first thread of a process has begun, and that have not been waited for. The
+    kernel may leave out some while another one ends."""
     try:
         text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii")
     except (FileNotFoundError, ProcessLookupError):

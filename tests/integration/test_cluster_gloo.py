@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from clusters import SWIFT, begin, members_of, opened, planned, team_on
+from clusters import SWIFT, begin, helpers, members_of, opened, planned, team_on
 from harness import wait_until
 from teams import Team
 from test_void_plan import begin_plan, is_void, made_together
@@ -27,8 +27,8 @@ def test_a_helper_is_killed_in_a_step(cluster, member):
     """Another one is stopped, so that the step cannot end before."""
     it = cluster(3, settings={"rejoin_grace": "60s"})
     team = team_on(it, member, [0, 1, 2, 2])
-    halted, = it.helpers(it.nodes[0])
-    victim, = it.helpers(it.nodes[1])
+    halted, = helpers(1, it.nodes[0])
+    victim, = helpers(1, it.nodes[1])
     os.kill(halted, signal.SIGSTOP)
     begin(team)
     os.kill(victim, signal.SIGKILL)
@@ -36,8 +36,22 @@ def test_a_helper_is_killed_in_a_step(cluster, member):
     it.nodes[1].wait_log("the helper process [0-9]+ of Gloo has ended, |the way between its nodes broke")
     all_go_on(team, "step=2 ")
     assert team.step() == [3] * team.world
-    assert not {halted, victim} & set(it.helpers())
-    assert len(it.helpers()) == 3
+    assert not {halted, victim} & set(helpers(3, *it.nodes))
+
+
+def test_a_helper_that_stays_stopped_is_ended(cluster, member):
+    """A helper that waits for it in vain is left alone: it answers its daemon."""
+    it = cluster(3, settings={"rejoin_grace": "60s"}, times=SWIFT)
+    team = team_on(it, member, [0, 1, 2, 2])
+    stopped, = helpers(1, it.nodes[1])
+    os.kill(stopped, signal.SIGSTOP)
+    begin(team)
+    it.nodes[1].wait_log(rf"the helper process {stopped} of Gloo \(stopped\) has not answered for [\d.]+ s, "
+                         "and is ended")
+    all_go_on(team, "step=2 ")
+    assert team.step() == [3] * team.world
+    assert stopped not in helpers(3, *it.nodes)
+    assert not any("and is ended" in node.log for node in (it.nodes[0], it.nodes[2]))
 
 
 @pytest.mark.parametrize("begun", [(), (0,), (0, 2)], ids=["by-none", "by-one", "by-both"])
@@ -47,7 +61,7 @@ def test_a_plan_is_void_with_the_generation(cluster, member, begun):
     team = Team(members_of(it, member, [0, 1, 2, 1]), None, world=3)
     team.served = it.nodes[1]
     assert team.step() == [1, 1, 1]
-    before = sorted(it.helpers())
+    before = sorted(helpers(3, *it.nodes))
     stay = [team.members[0], team.members[2]]
     together(stay, "slot 1")
     begin_plan([team.members[rank] for rank in begun])
@@ -61,7 +75,7 @@ def test_a_plan_is_void_with_the_generation(cluster, member, begun):
     assert made_together(team) == [1, 1, 1]
     together(team.members, "slot 0")
     assert team.step() == [2, 2, 2]
-    assert sorted(it.helpers()) == before
+    assert sorted(helpers(3, *it.nodes)) == before
 
 
 # -- how many daemons

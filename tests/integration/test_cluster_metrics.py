@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from clusters import STAY, members_of, restart
+from clusters import STAY, helpers, members_of, restart
 from exposition import parse, series
 from harness import wait_until
 from teams import Team, takes_state
@@ -67,7 +67,7 @@ def test_communicators_of_a_job(cluster, member):
     assert team.step() == [2, 2, 2]
     for node in it.nodes:
         assert value(node, "communicators_total", **mine) == node.job("team")["communicators"] == 1
-    victim, = it.helpers(it.nodes[1])
+    victim, = helpers(1, it.nodes[1])
     os.kill(victim, signal.SIGKILL)
     assert team.step() == [3, 3, 3]
     for node in it.nodes:

@@ -8,7 +8,7 @@ import pytest
 
 import harness
 import wire
-from clusters import PATIENT, STAY, SWIFT, Cluster, begin, members_of, reconnecting, restart, team_on
+from clusters import PATIENT, STAY, SWIFT, Cluster, begin, helpers, members_of, reconnecting, restart, team_on
 from harness import wait_until
 from peer import form
 from returning import Returning, back
@@ -119,8 +119,8 @@ def test_a_stop_that_reaches_all_processes_of_a_daemon(cluster, member, scratch)
     training = Training(it, team.members, scratch / "stop", collect=True)
     for number in (signal.SIGTERM, signal.SIGINT):
         training.go_on()
-        for helper in it.helpers(it.nodes[1]):
-            os.kill(helper, number)
+        helper, = helpers(1, it.nodes[1])
+        os.kill(helper, number)
         restart(it.nodes[1], orderly=True)
     training.go_on()
     assert [each["void"] for each in training.end()] == [0, 0]

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from clusters import restart, team_on
+from clusters import helpers, restart, team_on
 from teams import takes_state
 from trainers import ask, ended, fields, say, together
 
@@ -42,7 +42,7 @@ def test_they_go_on_after_losses(cluster, member):
     team = team_on(it, member, [0, 1])
     sealed(team.members)
     generation = generation_of(team.members[0])
-    victim, = it.helpers(it.nodes[1])
+    victim, = helpers(1, it.nodes[1])
     os.kill(victim, signal.SIGKILL)
     assert team.step() == [2, 2]
     assert generation_of(team.members[0]) > generation
@@ -66,7 +66,7 @@ def test_they_go_on_where_the_process_that_sends_is_lost(cluster, member):
     members = team_on(it, member, [0, 1]).members
     for call in (f"broadcast {40 * MIB} 0", f"allgather {20 * MIB}", f"broadcast {60 * MIB} 1"):
         say(members, f"{call} sealed")
-        victim, = it.helpers(it.nodes[1])
+        victim, = helpers(1, it.nodes[1])
         os.kill(victim, signal.SIGKILL)
         assert [each.line() for each in members] == ["OK right"] * 2
 

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from clusters import SWIFT, Cluster, Gate, members_of, opened, write_key
+from clusters import SWIFT, Cluster, Gate, helpers, members_of, opened, write_key
 from harness import free_port, wait_until
 from peer import Peer
 from trainers import OK, ask, crew, ended, fields, script, step, together
@@ -141,7 +141,7 @@ def test_a_stopped_helper_is_named(hosts, member):
     """Its connections look alive to the other host."""
     it = hosts("alpha", "beta", settings={**QUICK, "rejoin_grace": "60s"})
     members = formed(it, member)
-    stopped, = it.helpers(it.nodes[1])
+    stopped, = helpers(1, it.nodes[1])
     os.kill(stopped, signal.SIGSTOP)
     bring(members, 0, 1)
     said = rf"the helper process {stopped} on host beta \(stopped\), which does not answer its daemon"
@@ -164,7 +164,7 @@ def test_a_stopped_helper_is_named(hosts, member):
     for served in (*it.nodes, it.coordinator):
         wait_until(lambda served=served: not shown(served)["waiting_for"], "the end of the wait")
     assert step(members) == 3
-    assert it.helpers(it.nodes[1]) == [stopped]
+    assert helpers(1, it.nodes[1]) == [stopped]
 
 
 def test_a_stopped_coordinator_is_named_by_those_who_wait(hosts, member):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control memory of a plan: the diagnosis pages in a memfd of their own, beside the arena."""
+import fcntl
 import functools
 import os
 import struct
@@ -7,8 +8,8 @@ import struct
 import pytest
 
 from harness import restart, wait_until
-from peer import PAGE, Own, Peer, Plan, punch, small_plan
-from returning import back, enter, go
+from peer import PAGE, Own, Peer, Plan, memfd, punch, small_plan
+from returning import Returning, back, enter, go
 
 ours = functools.partial(Plan, [("a", [256], 0), ("b", [256], 0)])
 
@@ -180,3 +181,32 @@ def test_after_a_restart(served, pair, peers):
     for each in new:
         assert each.outcome(each.plans[0])[0] == "COMMITTED"
     go(new, 3)
+
+
+def test_what_is_offered_after_a_restart(served, pair, peers, tmp_path):
+    """Nothing is taken that could make the daemon wait, or that is not what was described. New memory that
+    is as good as the former one is taken."""
+    old = pair(served)
+    restart(served)
+    made = peers(Returning(served.socket))
+    made.rejoin(old[0])
+    plan, arena = old[0].plans[0], old[0].memory[0]
+    (tmp_path / "file").write_bytes(bytes(PAGE))
+    offers = [(memfd(PAGE, fcntl.F_SEAL_GROW), "F_SEAL_SHRINK"),
+              (memfd(PAGE, hidden=64 << 20), "without room behind its end"),
+              (memfd(0), "do not lie"),
+              (os.open(tmp_path / "file", os.O_RDWR), "memfd"),
+              *((end, "pipe") for end in os.pipe()),
+              (os.open("/dev/zero", os.O_RDWR), "memfd")]
+    for fd, word in offers:
+        refusal = made.refusal(made.offer(plan, arena, 0, fd))
+        os.close(fd)
+        assert refusal.code == "INVALID" and word in refusal.text, refusal
+    wait_until(lambda: "/memfd:offered (deleted)" not in served.fds(), "an end of what was refused")
+    with os.fdopen(memfd(PAGE)) as fresh:
+        made.offer(plan, arena, 0, fresh.fileno())
+    made.take_over(old[0])
+    made.told(1)
+    members = [made, back(peers, served, old[1])]
+    enter(members)
+    go(members, 1)

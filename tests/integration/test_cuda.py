@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 import gpus
-from harness import DAEMON, kill, wait_until
-from trainers import ask, bring, connected, crew, end, ended, join, say, script, step, together
+from harness import DAEMON, kill, stop, wait_until
+from trainers import ask, bring, connected, crew, end, ended, join, restart, say, script, step, together
 
 FLOATS = ("a f32 5", "b f32 300 20", "c bf16 70000")
 
@@ -142,6 +142,16 @@ def test_a_gpu_that_fails_ends_the_daemon_and_the_next_one_goes_on(gpu, member, 
     served.start()
     ended(members, "VOID_RETRY")
     assert step(members) == 3
+
+
+def test_memory_stays_where_it_is_over_an_orderly_restart(gpu, member):
+    served = gpu()
+    members = crew(member, served, 3, params=FLOATS)
+    step(members)
+    addresses = together(members, "address 1")
+    restart(served, stop)
+    assert step(members) == 2
+    assert together(members, "address 1") == addresses
 
 
 @pytest.mark.fake

@@ -67,6 +67,20 @@ def test_a_step_and_a_barrier(daemon, member):
     assert step(again) == 1
 
 
+def test_it_is_not_ended_while_it_is_switched_off(daemon, member):
+    """It is ended as soon as a reload switches that on."""
+    served = daemon(settings={**SHORT, "deadlock_timeout": "0"})
+    members = crew(member, served, 2)
+    enter(members[0], 1)
+    members[1].say("barrier")
+    served.wait_log(r"step 1: waiting .* for rank 1")
+    served.wait_log(r"operation 0, barrier: waiting .* for rank 0")
+    assert "wait for each other" not in served.log
+    assert served.job("job")["state"] == "stalled"
+    served.change(**SHORT)
+    assert answers(members)[0] == "DEADLOCK"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="traces another process")
 def test_a_debugger_may_hold_one_of_them(daemon, member):
     served = daemon(settings=SHORT)

@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from clusters import PATIENT, members_of, team_on
-from harness import children_of, wait_until
+from clusters import PATIENT, helpers, members_of, team_on
+from harness import wait_until
 from hosts import hosts, needed, on_network  # noqa: F401
 from namespaces import BOTH, RESET, Routed
 from teams import Team
@@ -110,7 +110,7 @@ def test_a_successor_comes_while_nodes_do_not_reach_each_other(hosts, member, fi
         if what == "step":
             begin(team.members)
         else:
-            helper, = children_of(it.nodes[0].pid)
+            helper, = helpers(1, it.nodes[0])
             os.kill(helper, signal.SIGKILL)
         wait_refused(it, 1)
         team.kill(1)

@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 
+import harness
 
 NOTHING = "coordinates nothing beyond its own host"
 
@@ -45,3 +46,16 @@ def test_without_a_place_it_coordinates_its_own_host(daemon, scratch):
     assert made.log.count(NOTHING) == 1 and NOTHING in made.ctl("status")
     warning, = doctors(made)
     assert warning.startswith("warn") and NOTHING in warning
+
+
+def test_it_lies_in_the_state_directory_of_one_daemon(daemon, build, scratch, processes):
+    """Another daemon with that directory does not start, and says in one sentence why."""
+    state = {"STATE_DIRECTORY": str(scratch)}
+    first = daemon(env=state)
+    assert (scratch / "identity").exists() and not pathlib.Path(first.socket + ".identity").exists()
+    second = harness.Daemon(build, scratch / "second", env=state)
+    processes.append(second)
+    second.spawn()
+    assert second.program.wait() == 1
+    assert "belongs to another gradsyncd that runs" in second.log.strip().split("\n")[-1]
+    assert shown(first)["starts"] == 1

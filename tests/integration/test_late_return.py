@@ -50,6 +50,22 @@ def test_a_late_member_of_a_committed_step(served, peers, heard):
         assert "it has come back too late" in late.refusal().text
 
 
+def test_a_state_that_went_with_its_member_is_missed(served, peers):
+    """A member had come after a step, and had not taken the state yet: it does not go on as if it had one."""
+    old = formed(peers, served, 1, 1, 2)
+    go(old, 1)
+    new = peers(Returning(served.socket))
+    assert new.joined(new.join_send("late", 2, min_world=1)).history
+    enter(old, "NEWGEN")
+    agree([new], [small_plan(2)])
+    restart(served)
+    first = back(peers, served, old[0], 1, wait_ms=HOUR)
+    first.silent()
+    first.close()
+    second = back(peers, served, new, 1, wait_ms=HOUR)
+    assert "no up-to-date rank is left" in second.expect("LOST").text
+
+
 def test_a_member_that_leaves_on_its_way_is_not_waited_for(served, peers):
     old = formed(peers, served, 2, 1, 2, grace=HOUR)
     restart(served)

@@ -64,6 +64,19 @@ def test_totals_name_nobody(served, peers):
     assert after["gradsync_members"] == {(): 5}
 
 
+def test_losses_stay_in_the_totals(served, peers):
+    crew = peers(Crew(served.socket, "broken", 2))
+    crew.open()
+    crew.peers[1].close()
+    assert crew.peers[0].outcome(crew.plans[0][0])[0] == "VOID"
+    assert scrape(served)["gradsync_jobs_in_state"][series(state="lost")] == 1
+    crew.close()
+    harness.wait_until(lambda: scrape(served)["gradsync_jobs"] == {(): 0}, "the end of the job")
+    found = scrape(served)
+    assert found["gradsync_steps_total"][series(outcome="void")] == 1
+    assert set(found["gradsync_jobs_in_state"].values()) == {0}
+
+
 def test_jobs_are_named_if_they_are_wanted(daemon, peers):
     address = own_address()
     served = daemon(settings={"metrics_listen": address, "metrics_listen_jobs": "yes"})

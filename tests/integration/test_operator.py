@@ -343,6 +343,23 @@ def test_nobody_may_not_connect(serve):
         order(served.peer(uid=NOBODY), "DRAIN")
 
 
+def test_pause_and_drain_of_steps_are_lifted_each_for_itself(watched):
+    boss = watched.peer()
+    crew = watched.crew("halted", 2)
+    order(boss, "DRAIN")
+    order(boss, "PAUSE", job="halted")
+    ready_all(crew)
+    order(boss, "RESUME")
+    crew.silent()
+    order(boss, "DRAIN")
+    order(boss, "RESUME", job="halted")
+    committed(crew)                     # it was no new step any more
+    ready_all(crew)
+    crew.silent()
+    order(boss, "RESUME")
+    committed(crew)
+
+
 def test_pause_and_drain_of_collectives_are_lifted_each_for_itself(watched):
     """A collective goes on when neither holds it any more.
 

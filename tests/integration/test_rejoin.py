@@ -6,8 +6,8 @@ import os
 import pytest
 
 import wire
-from harness import restart, wait_until
-from peer import Crew, memfd, small_plan
+from harness import restart, stop, wait_until
+from peer import Crew, Peer, form, memfd, small_plan
 from returning import Returning, back, enter, give, go
 
 
@@ -238,6 +238,17 @@ def test_a_newcomer_does_not_push_anybody_out(gone, peers):
     refused(fresh, request, "RANK_TAKEN", "rank 0", f"pid {os.getpid()}")
     for each in new:
         each.expect("RESUMED")
+
+
+def test_a_job_with_a_client_that_does_not_return(served, peers):
+    """That client hears why the daemon goes, and the job ends with it."""
+    old, made = form([peers(Peer(served.socket)), peers(Returning(served.socket))], "mixed")
+    stop(served)
+    assert old.hangup().code == "DAEMON_LOST"
+    assert "gradsyncd is ending" in made.expect("LOST").text
+    made.expect("RESTARTING")
+    assert made.hangup() is None
+    served.start()
 
 
 def test_a_plan_that_one_had_freed(served, pair, peers):
