@@ -4,7 +4,8 @@
  * that answer STATUS and TRACE (proto/gradsync.proto). A client gets these rows, a coordinator's daemon gets
  * those of one job as a statement, and metrics are written from the same facts of a job. The layer also asks
  * other daemons for their rows, and answers questions of the job layer about members there (struct
- * jobs_observer). It knows clients as facts, not as connections.
+ * jobs_observer). It knows clients as facts, not as connections. A `struct report` is another thing: what a
+ * node tells the coordinator of its job (rendezvous/machine/message.h).
  */
 #pragma once
 
