@@ -65,8 +65,9 @@ struct view *peers_view(const struct job *job);
 /* The jobs that span daemons, and that a query covers. `job` is NULL if only the coordinator is here. */
 typedef void peers_fn(void *to, struct job *job, const struct hub_job *name);
 void peers_each(const struct query *query, peers_fn *fn, void *to);
-/* Only those that have no node here. */
+/* The query covers that job, which has no node here. */
 bool peers_covers_remote(const struct query *query, const struct hub_job *job);
+/* Only those jobs. */
 void peers_each_coordinated(const struct query *query, peers_fn *fn, void *to);
 
 /* packet.c. A packet is a letter to another daemon while it is written, in reports->letter: rows are added

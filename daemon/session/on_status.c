@@ -59,16 +59,15 @@ void on_status_told(void *data) {
 static int on_status_wait(struct session *session, const struct query *query, struct request *request,
                           void (*answer)(const struct query *query, uint32_t node),
                           const struct wanted_view *wanted) {
-        bool full = session->n_parked == PARKED;
         struct parked *parked;
 
-        if (reports_await(query, wanted, !full) == 0) {
+        if (session->n_parked == PARKED) /* no question more, which would cost memory and messages */
+                return refuse(&request->refusal, WIRE__CODE__QUOTA,
+                              "%u requests of this client wait for other nodes; wait for an answer", PARKED);
+        if (reports_await(query, wanted, true) == 0) {
                 answer(query, wanted->node);
                 return 0;
         }
-        if (full)
-                return refuse(&request->refusal, WIRE__CODE__QUOTA,
-                              "%u requests of this client wait for other nodes; wait for an answer", PARKED);
         parked = calloc(1, sizeof(*parked));
         if (parked == NULL)
                 return -ENOMEM;

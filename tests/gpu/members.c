@@ -20,7 +20,6 @@
 #include "row.h"
 
 #define PAGE_FLOATS (64u << 10) / 4 /* of a small bucket: 64 KiB */
-#define LAYERS_MOST 64u
 #define SAMPLES 400u
 
 extern const unsigned char mlp_image[];
