@@ -11,8 +11,6 @@
 #define APART 0xffffffu /* mask: terms that are left out */
 
 static void take_begin(struct coordinator *c, uint64_t now, uint64_t round) {
-        uint64_t keep = c->number;
-
         membership_init(&c->membership, c->config.name, c->config.incarnation);
         coordinator_set_stage(c, STAGE_HEARING);
         c->round = c->hearing = round;
@@ -22,7 +20,6 @@ static void take_begin(struct coordinator *c, uint64_t now, uint64_t round) {
         c->empty_since = c->unbuilt = 0;
         c->n_waits = 0;
         coordinator_set_nodes(c, (struct nodeset){ 0 });
-        c->number = keep;
         c->turn = 0;
         memset(c->go, 0, sizeof(c->go));
         c->history = (struct tag){ 0 };
