@@ -95,16 +95,12 @@ struct report_member *report_add(struct node *node, const struct membership_requ
                                  const struct tag *tag);
 void report_drop(struct node *node, struct report_member *member, uint32_t cause);
 
-/* node_phase.c: sees whether the phase has done what it is there for. */
+/* node_phase.c. node_advance() sees whether the phase has done what it is there for. */
 void node_advance(struct node *node, uint64_t now);
 /* Judges how long no coordinator has been heard. */
 void node_judge_contact(struct node *node);
 /* Begins each call: looks at the time, and judges the contact. Returns the node's own time. */
 uint64_t node_wake(struct node *node, uint64_t now);
 void node_say(struct node *node, uint64_t now, enum node_phase phase, enum report_kind answer);
-void node_let_go(struct node *node, enum node_phase phase,
-                 bool behind); /* of the generation: what is open is void */
 void node_enter(struct node *node);
-
-/* node_order.c */
 void order_carry_out(struct node *node, uint64_t now, const struct order *order);
