@@ -114,12 +114,12 @@ def memfd(size, seals=SEALS, fill=0, hidden=0, name="offered"):
 
 
 class Own(Arena):
-    """Memory of a member's own: a sealed memfd, mapped and populated. Plans lie in it after placed()."""
+    """Memory of a member's own: a memfd, sealed and populated as asked. Plans lie in it after place()."""
 
-    def __init__(self, size):
-        self.fd = memfd(size, name="own")
+    def __init__(self, size, seals=SEALS, populate=True):
+        self.fd = memfd(size, seals, name="own")
         self.handle = None
-        super().__init__(self.fd, size)
+        super().__init__(self.fd, size, populate)
 
     def place(self, plan, at=0):
         """The plan's buckets are in this memory, one after the other from `at`."""

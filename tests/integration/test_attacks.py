@@ -14,7 +14,7 @@ ATTACKS = pathlib.Path(__file__).resolve().parents[1] / "attacks"
 NUMBERS = ("seconds", "probe_bytes", "probe_steps", "probe_p50_ms", "probe_worst_ms", "baseline_p50_ms",
            "baseline_worst_ms", "worst_above_ms", "attack_cpus", "daemon_anon_mib", "refused")
 SOME = ["garbage", "turned-away", "control-denied", "plans-differ-last", "rejoin-without-secret",
-        "rejoins-guessed", "restarts-beside-stopped", "frames-of-a-key", "lying-daemon"]
+        "rejoins-guessed", "holes-hidden", "restarts-beside-stopped", "frames-of-a-key", "lying-daemon"]
 
 pytestmark = [pytest.mark.host, pytest.mark.heavy,
               pytest.mark.skipif(os.geteuid() != 0, reason="attackers are users of their own")]
