@@ -138,7 +138,7 @@ void jobs_advance(struct jobs *jobs) {
         const struct action *action;
         struct job *job;
 
-        if (jobs->advancing)
+        if (jobs->advancing || !effects_any(&jobs->effects))
                 return;
         jobs->advancing = true;
         while (machine_next(jobs, &job, &action))

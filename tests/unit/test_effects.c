@@ -68,10 +68,13 @@ static void start(size_t size) {
 
 TEST_ALONE(effects_come_in_order_and_name_their_owner) {
         start(1u << 20);
+        assert_false(effects_any(&effects));
         send_with(&first, 1, 0);
+        assert_true(effects_any(&effects));
         act_with(&second, 2);
         send_with(&first, 3, 200);
         effects_drain(&effects, note);
+        assert_false(effects_any(&effects));
         assert_int_equal(n_seen, 3);
         for (unsigned i = 0; i < 3; i++)
                 assert_int_equal(seen[i], i + 1);
@@ -144,6 +147,19 @@ TEST_ALONE(what_comes_of_an_effect_comes_behind_what_is_left) {
         assert_in_range(n_seen, most, most + 2);
         for (unsigned i = 0; i < n_seen; i++)
                 assert_int_equal(seen[i], i + 1);
+        effects_deinit(&effects);
+}
+
+TEST_ALONE(one_that_is_larger_than_a_chunk_is_there) {
+        struct effect effect;
+
+        start(4096);
+        send_with(&first, 1, LIMIT_SEATS);
+        assert_true(effects_any(&effects));
+        assert_true(effects_next(&effects, &effect));
+        assert_int_equal(stamp_of(&effect), 1);
+        assert_false(effects_next(&effects, &effect));
+        assert_false(effects_any(&effects));
         effects_deinit(&effects);
 }
 

@@ -132,6 +132,10 @@ static struct effect_record *record_at(struct chunk *chunk, size_t at) {
         return (struct effect_record *)(void *)(chunk->room + at);
 }
 
+bool effects_any(const struct effects *effects) {
+        return effects->first->used > 0 || effects->first != effects->last;
+}
+
 bool effects_next(struct effects *effects, struct effect *ret) {
         const struct effect_record *record;
 

@@ -51,6 +51,8 @@ void effects_order(const struct outlet *out, const struct order *order);
 void effects_report(const struct outlet *out, const struct report *report);
 void effects_act(const struct outlet *out, const struct action *action);
 
+/* For drivers: whether there may be an effect; at little cost, since a driver asks after each call. */
+bool effects_any(const struct effects *effects);
 /* For drivers: takes the oldest effect. False if there is none. Its pointers are valid until the next
  * call. */
 bool effects_next(struct effects *effects, struct effect *ret);
