@@ -283,6 +283,7 @@ TEST(without_a_place_there_is_no_identity) {
 TEST(a_disk_that_fails_costs_the_identity_and_no_more) {
         struct identity *identity;
         uint64_t term, last = 0;
+        unsigned taken = 0;
 
         for (int which = 1; which < 4; which++) { /* of the file, of the directory, of the start */
                 fail_fsync = which;
@@ -300,7 +301,8 @@ TEST(a_disk_that_fails_costs_the_identity_and_no_more) {
         synced = 0;
         identity = start();
         for (fail_fsync = 1; identity_take_term(identity, &term) == 0; last = term)
-                ;
+                taken++;
+        assert_int_equal(taken, 1u << 20); /* all that are reserved, and none beyond */
         assert_int_equal(fail_fsync, 0);
         assert_int_equal(identity_take_term(identity, &term), 0); /* the disk has recovered */
         assert_int_equal(term, last + 1);
