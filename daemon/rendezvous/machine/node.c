@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A node carries out orders: the highest numbered one of the highest term. Earlier ones are void
- * then, what comes late is dropped. A node that hears of no coordinator holds still first, and leaves its
- * generation after a longer time; it never makes a smaller world of its own.
+ * The calls of a node's driver: orders that come, and what the engine, the members and the daemon do.
+ *
+ * A node carries out orders: the highest numbered one of the highest term. Earlier ones are void then, what
+ * comes late is dropped. A node that hears of no coordinator holds still first, and leaves its generation
+ * after a longer time; it never makes a smaller world of its own.
  */
 #include "rendezvous/machine/node.h"
 
