@@ -8,7 +8,7 @@
 #include "gradsync.pb-c.h"
 #include "proto/codec.h"
 #include "report/report.h"
-#include "session/results.h"
+#include "session/events.h"
 #include "session/session.h"
 
 #define SESSION_MEMBERS 64u /* memberships of one client */
@@ -58,9 +58,6 @@ struct session {
         uint32_t refused_plan; /* request of the last refused plan: its further frames get no answer */
         bool returns;          /* it comes back to the daemon that follows this one */
 };
-
-/* events.c. The data is the sessions. */
-void sessions_on_event(void *data, const struct job_event *event);
 
 /* A request, as its handler gets it; fds that the handler keeps are set to -1. */
 struct request {

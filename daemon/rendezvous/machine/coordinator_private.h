@@ -121,7 +121,7 @@ void coordinator_lose_node(struct coordinator *c, uint32_t node);
 void places_tell(struct coordinator *c, uint64_t now, bool again);
 void places_say_to(struct coordinator *c, uint32_t node);
 
-/* coordinator_member.c */
+/* coordinator_member.c: who is there, and the way from a loss to its verdict */
 void member_report(struct coordinator *c, uint64_t now, const struct report *report);
 void member_admit_all(struct coordinator *c, uint64_t now); /* whose time has come */
 /* The members of the node are lost with it: UNREACHABLE, or RESTARTED if it has left its generation. */
@@ -131,8 +131,6 @@ enum membership_event member_tick(struct coordinator *c, uint64_t now); /* answe
 bool member_is_any_on(const struct coordinator *c, uint32_t node);      /* of the generation */
 /* Those with a member that belongs to the generation. */
 void member_add_nodes(const struct coordinator *c, struct nodeset nodes);
-
-/* coordinator_loss.c */
 void loss_begin(struct coordinator *c, uint64_t now);
 void loss_node(struct coordinator *c, uint64_t now, uint32_t node, uint32_t cause); /* see member_forget() */
 void loss_advance(struct coordinator *c, uint64_t now);

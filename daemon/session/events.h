@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Results of a step on their way to the members. All members of a job hear the same, so a STEP frame is
- * gathered once per loop pass, packed once, and sent to each of them.
+ * Events of the job layer on their way to the members. Results of a step are gathered first: all members of a
+ * job hear the same, so a STEP frame is packed once per loop pass, and sent to each of them.
  */
 #pragma once
 
@@ -32,9 +32,8 @@ struct results {
 
 void results_init(struct results *results, struct sessions *sessions);
 void results_deinit(struct results *results);
-/* See enum job_event_kind: RESULT, COMMITTED and VOID. */
-void results_add(struct results *results, const struct plan *plan, const struct job_event_result *event);
-void results_commit(struct results *results, const struct plan *plan);
-void results_void(struct results *results, const struct plan *plan);
 /* Sends what has been gathered. */
 void results_flush(struct results *results);
+
+/* The data is the sessions. */
+void sessions_on_event(void *data, const struct job_event *event);
