@@ -44,6 +44,21 @@ static int rejoin_check_cluster(const struct jobs_config *config, const struct j
                       join->name);
 }
 
+static struct membership_request wish_of(const struct journal_member *member, uint64_t incarnation) {
+        return (struct membership_request){
+                .min_world = member->min_world,
+                .max_world = member->max_world,
+                .has_rank = (member->flags & JOURNAL_HAS_RANK) != 0,
+                .has_slot = (member->flags & JOURNAL_HAS_SLOT) != 0,
+                .rank = member->rank,
+                .slot = member->slot,
+                .incarnation = incarnation,
+                .grace = member->grace,
+                .identity = member->identity,
+                .instance = member->instance,
+        };
+}
+
 /* Completes what the process asks for with what the journal has. */
 static int rejoin_look_up(struct jobs *jobs, struct job_rejoin *rejoin, struct former *ret,
                           struct refusal *refusal) {
@@ -58,18 +73,7 @@ static int rejoin_look_up(struct jobs *jobs, struct job_rejoin *rejoin, struct f
         const struct journal_member *member = &ret->from->member[ret->local];
         join->token = &ret->token;
         join->cluster = about.cluster;
-        join->membership = (struct membership_request){
-                .min_world = member->min_world,
-                .max_world = member->max_world,
-                .has_rank = (member->flags & JOURNAL_HAS_RANK) != 0,
-                .has_slot = (member->flags & JOURNAL_HAS_SLOT) != 0,
-                .rank = member->rank,
-                .slot = member->slot,
-                .incarnation = about.incarnation,
-                .grace = member->grace,
-                .identity = member->identity,
-                .instance = member->instance,
-        };
+        join->membership = wish_of(member, about.incarnation);
         if (rejoin->generation > ret->from->number.number)
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s', rank %u: its latest generation was %u, not %u", join->name,
@@ -77,7 +81,11 @@ static int rejoin_look_up(struct jobs *jobs, struct job_rejoin *rejoin, struct f
         return rejoin_check_cluster(&jobs->config, join, refusal);
 }
 
-/* A member that has not come back yet. To the rest of the job layer it looks like one that is lost. */
+static bool is_gone(const struct journal_member *member) {
+        return (member->flags & (JOURNAL_LEFT | JOURNAL_LOST)) != 0;
+}
+
+/* A member that has not come back yet, or was gone before the daemon began: then it has a cause. */
 static int add_absent(struct job *job, uint32_t local, const struct journal_member *from,
                       struct refusal *refusal) {
         struct member *member;
@@ -85,7 +93,9 @@ static int add_absent(struct job *job, uint32_t local, const struct journal_memb
 
         if (r != 0)
                 return r;
-        member_set_state(member, MEMBER_LOST);
+        member_set_state(member, (from->flags & JOURNAL_LEFT) != 0 ? MEMBER_LEFT : MEMBER_LOST);
+        if (is_gone(from))
+                member->cause = member->state == MEMBER_LEFT ? WIRE__CAUSE__LEAVING : WIRE__CAUSE__EXITED;
         member->id = job_next_id(job);
         member->stable = from->id;
         member->secret = from->secret;
@@ -97,6 +107,41 @@ static int add_absent(struct job *job, uint32_t local, const struct journal_memb
         list_append(&job->members, &member->link);
         job->local[local] = member;
         return 0;
+}
+
+static struct membership_request request_of(const struct job *job, const struct membership_request *wish,
+                                            pid_t pid, uint32_t local) {
+        struct membership_request request = *wish;
+
+        request.member = job->local[local]->id;
+        request.pid = (int32_t)pid;
+        request.returns = job->cluster; /* if the others have gone on without this node */
+        return request;
+}
+
+/* The member is not awaited any longer. `generation`: the last one of which it has heard. */
+static struct returned *rejoin_end_wait(struct job *job, uint32_t local, uint32_t generation) {
+        struct returned *part = &job->takeover->part[local];
+
+        part->here = true;
+        part->generation = generation;
+        part->lacks = (job->takeover->from->member[local].flags & JOURNAL_LACKS) != 0;
+        return part;
+}
+
+/* Members that were gone before the daemon began are not awaited. The machine hears of those that have left,
+ * and does not keep their places. */
+static void note_gone(struct job *job) {
+        const struct journal_generation *from = job->takeover->from;
+
+        for (uint32_t local = 0; local < from->n_members; local++)
+                if (is_gone(&from->member[local])) {
+                        const struct membership_request wish =
+                                wish_of(&from->member[local], job->incarnation);
+
+                        rejoin_end_wait(job, local, from->number.number)->request =
+                                request_of(job, &wish, from->member[local].pid, local);
+                }
 }
 
 static void remove_absent(struct job *job) {
@@ -149,6 +194,7 @@ static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, const 
         job->world = from->world;
         job->history = from->steps > 0;
         job->n_local = n;
+        note_gone(job);
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
         job->interrupted = now;
         snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': gradsyncd was restarted", job->name);
@@ -263,20 +309,11 @@ static void rejoin_check_joins(struct job *job, uint64_t now) {
         }
 }
 
-static struct membership_request request_of(const struct job *job, const struct job_rejoin *rejoin,
-                                            uint32_t local) {
-        struct membership_request request = rejoin->join.membership;
-
-        request.member = job->local[local]->id;
-        request.pid = (int32_t)rejoin->join.pid;
-        request.returns = job->cluster; /* if the others have gone on without this node */
-        return request;
-}
-
 /* The machine has judged already. The place is kept for this member while it brings the rest. */
 static int rejoin_take_late(struct job *job, const struct job_rejoin *rejoin, uint32_t local,
                             struct refusal *refusal) {
-        struct membership_request request = request_of(job, rejoin, local);
+        struct membership_request request =
+                request_of(job, &rejoin->join.membership, rejoin->join.pid, local);
 
         request.returns = true;
         return job_ask_place(job, &request, &job->takeover->tag, refusal);
@@ -285,16 +322,13 @@ static int rejoin_take_late(struct job *job, const struct job_rejoin *rejoin, ui
 static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin, uint32_t local) {
         struct takeover *takeover = job->takeover;
         struct member *member = job->local[local];
-        struct returned *part = &takeover->part[local];
+        struct returned *part = rejoin_end_wait(job, local, rejoin->generation);
         uint64_t now = clock_now();
 
         member_set_state(member, MEMBER_ACTIVE);
         member_take(member, &rejoin->join);
-        part->here = true;
-        part->generation = rejoin->generation;
-        part->lacks = (takeover->from->member[local].flags & JOURNAL_LACKS) != 0;
         part->due = takeover->deadline > now + LEAST_TELLING ? takeover->deadline : now + LEAST_TELLING;
-        part->request = request_of(job, rejoin, local);
+        part->request = request_of(job, &rejoin->join.membership, rejoin->join.pid, local);
         if (takeover_is_awaiting(job))
                 rejoin_check_joins(job, now);
 }

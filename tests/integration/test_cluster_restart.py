@@ -386,6 +386,55 @@ def test_an_operation_whose_end_has_not_been_heard(cluster, peers):
         assert each.expect("RESUMED").operations == 2
 
 
+def elastic(it, peers, spread):
+    """A job of members made of single frames, of which some may go."""
+    made = [peers(Returning(it.nodes[number].socket)) for number in spread]
+    requests = [each.join_send("crew", len(spread), min_world=1, last_call_ms=3_600_000,
+                               scope=wire.pb.SCOPE_CLUSTER) for each in made]
+    for each, request in zip(made, requests):
+        each.joined(request)
+    return made
+
+
+def test_a_member_that_left_is_not_awaited_by_the_next_daemon(cluster, peers):
+    """The coordinator has not heard of it when the daemon is killed: the next daemon tells it."""
+    it = cluster(settings={**STAY, "rejoin_grace": "1h"})
+    made = elastic(it, peers, [0, 1, 1])
+    with it.coordinator.at_once():
+        made[1].leave()
+        restart(it.nodes[1], orderly=False)
+        stay = [back(peers, it.nodes[1], made[2]), made[0]]
+    assert [each.expect("NEWGEN").world for each in stay] == [2, 2]
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["a newcomer comes later", "meanwhile"])
+def test_a_place_that_was_left_is_not_kept_when_all_nodes_are_heard_again(cluster, peers, early):
+    """The daemon of the member that has left has no other member. Its next run says nothing of this job.
+    With the newcomer only that place is vacant, and the next generation waits for the daemon that is away."""
+    it = cluster(3, settings={**STAY, "rejoin_grace": "1h"}, times=SWIFT)
+    made = elastic(it, peers, [0, 0, 1, 2])
+    lost = next(each for each in made[:2] if each.rank > 0)
+    stay = next(each for each in made[:2] if each is not lost)
+    new = peers(Returning(it.nodes[0].socket))
+    lost.close()
+    wait_until(lambda: it.nodes[2].job("crew")["state"] == "replacing", "the news of the loss")
+    made[3].leave()
+    restart(it.nodes[2], orderly=True)
+    if early:
+        harness.stop(it.nodes[1])
+        request = new.join_send("crew", 4, min_world=1, scope=wire.pb.SCOPE_CLUSTER)
+        new.status()
+        it.nodes[1].start()
+    else:
+        restart(it.nodes[1], orderly=False)
+    again = back(peers, it.nodes[1], made[2])
+    if not early:
+        again.silent()
+        request = new.join_send("crew", 4, min_world=1, scope=wire.pb.SCOPE_CLUSTER)
+    assert new.joined(request).world == 3
+    assert [each.expect("NEWGEN").world for each in (stay, again)] == [3, 3]
+
+
 def test_a_process_that_comes_and_goes_before_the_former_members(cluster, peers):
     """It joins a job of that name, which does not form. The former members find their job in the journal."""
     it = cluster()

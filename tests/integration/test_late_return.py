@@ -82,6 +82,36 @@ def test_a_member_that_had_left_is_not_awaited(served, peers):
     assert back(peers, served, old[0], wait_ms=HOUR).expect("NEWGEN").world == 1
 
 
+def test_a_place_that_was_left_is_not_kept(served, peers):
+    """One member is lost and its place kept; another leaves, and then the daemon is killed, twice."""
+    old = formed(peers, served, 4, 2, 4, grace=HOUR)
+    old[1].close()
+    wait_until(lambda: served.job("late")["state"] == "replacing", "the news of the loss")
+    old[2].leave()
+    restart(served)
+    first = back(peers, served, old[0], wait_ms=HOUR)
+    first.silent()
+    restart(served)
+    stay = [back(peers, served, each, wait_ms=HOUR) for each in (first, old[3])]
+    new = peers(Returning(served.socket))
+    assert new.joined(new.join_send("late", 4, min_world=2, rejoin_grace_ms=HOUR)).world == 3
+    agree([new], [small_plan(2)])
+    assert [each.expect("NEWGEN").world for each in stay] == [3, 3]
+    with pytest.raises(Refused, match="the journal of this one does not have it"):
+        back(peers, served, old[2])
+
+
+def test_a_member_that_leaves_during_a_restart_is_gone_for_the_next_one(served, peers):
+    old = formed(peers, served, 3, 1, 3, grace=HOUR)
+    restart(served)
+    first = back(peers, served, old[0], wait_ms=HOUR)
+    first.silent()
+    first.leave()
+    restart(served)
+    stay = [back(peers, served, each, wait_ms=HOUR) for each in old[1:]]
+    assert [each.expect("NEWGEN").world for each in stay] == [2, 2]
+
+
 def test_a_newcomer_waits_no_longer_than_it_wants(served, peers):
     old = formed(peers, served, 3, 2, 4)
     restart(served)

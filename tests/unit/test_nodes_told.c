@@ -73,22 +73,35 @@ TEST(a_member_is_lost_before_its_generation_is_entered) {
         assert_missing();
 }
 
-/* The next daemon would not wait for the lost one, and would know the nodes that the members know of. */
-TEST(a_loss_is_in_the_journal_before_the_next_generation_is) {
+/* The next daemon does not wait for it, knows whether it has left, and knows the nodes that the members know
+ * of. */
+static void assert_journal_has_gone(uint32_t cause, uint32_t flag) {
         const struct journal_job *kept = job_on(0)->kept;
+
         assert_int_equal(journal_latest(kept)->n_members, 2);
         await_next_communicator();
         assert_true(job_on(0)->machine.node.generation.number > 1);
-        lose(0);
+        lose_for(0, cause);
         const struct journal_generation *now = journal_latest(kept);
         assert_int_equal(now->number.number, 1);
         assert_true(now->ended);
-        assert_int_equal(now->n_members, 1);
-        assert_int_equal(now->member[0].rank, 1);
+        assert_int_equal(now->n_members, 2);
+        assert_int_equal(now->member[0].flags & (JOURNAL_LEFT | JOURNAL_LOST), flag);
+        assert_true(sha256_is_none(&now->member[0].secret));
+        assert_int_equal(now->member[1].flags & (JOURNAL_LEFT | JOURNAL_LOST), 0);
+        assert_false(sha256_is_none(&now->member[1].secret));
         assert_int_equal(nodeset_count((struct nodeset){ (uint64_t *)(uintptr_t)now->set, NODESET_WORDS }),
                          3);
         build_communicator();
         assert_missing();
+}
+
+TEST(a_loss_is_in_the_journal_before_the_next_generation_is) {
+        assert_journal_has_gone(WIRE__CAUSE__EXITED, JOURNAL_LOST);
+}
+
+TEST(a_leave_is_in_the_journal_before_the_next_generation_is) {
+        assert_journal_has_gone(WIRE__CAUSE__LEAVING, JOURNAL_LEFT);
 }
 
 /* It is still waiting for its place. */

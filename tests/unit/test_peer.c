@@ -296,7 +296,10 @@ static void fill_report_members(struct report *r) {
         for (uint32_t i = 0; i < r->n_members; i++)
                 r->member_of[i] = any_report_member(r);
         for (uint32_t i = 0; i < r->n_gone; i++)
-                r->gone[i] = (struct report_gone){ member_for(r->from), (uint32_t)any() };
+                r->gone[i] = (struct report_gone){ .member = member_for(r->from),
+                                                   .cause = (uint32_t)any(),
+                                                   .rank = below(r->world > 0 ? r->world : 1),
+                                                   .in = r->world > 0 && below(2) };
 }
 
 /* The nodes agree on the launches of some of them. */
@@ -598,7 +601,8 @@ TEST_ALONE(the_largest_report_fits) {
         report_in.n_words = NODESET_WORDS;
         memset(report_in.set, 0xff, sizeof(report_in.set));
         memset(report_in.links, 0xff, sizeof(report_in.links));
-        memset(report_in.gone, 0xff, sizeof(report_in.gone));
+        for (uint32_t i = 0; i < LIMIT_LOCAL; i++)
+                report_in.gone[i] = (struct report_gone){ UINT64_MAX, UINT32_MAX, LIMIT_WORLD - 1, true };
         for (uint32_t i = 0; i < LIMIT_TRACKS; i++) {
                 report_in.mark[i] = LIMIT_NUMBER;
                 report_in.committed[i] = LIMIT_NUMBER - 1;

@@ -81,13 +81,16 @@ enum journal_flags {
         JOURNAL_HAS_RANK = 1, /* of a member: it had asked for its rank, */
         JOURNAL_HAS_SLOT = 2, /* or for its slot; */
         JOURNAL_LACKS = 4,    /* it has yet to take the source's state */
+        JOURNAL_LEFT = 8,     /* it has left, */
+        JOURNAL_LOST = 16,    /* or is lost; its process cannot come back */
 };
 
 struct journal_member {
         uint64_t id;          /* of its place */
-        struct sha256 secret; /* only the member itself knows it */
+        struct sha256 secret; /* only the member itself knows it; all 0 once the member is gone */
         uint32_t rank, slot, flags;
         uint32_t min_world, max_world;
+        int32_t pid;
         uint64_t grace, identity, instance; /* see struct membership_request */
 };
 

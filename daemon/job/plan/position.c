@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
+#include "gradsync.pb-c.h"
 #include "job/data.h"
 #include "job/plan/plan.h"
 
@@ -40,10 +41,45 @@ static struct journal_member position_of_member(const struct job *job, const str
                          (said->behind ? JOURNAL_LACKS : 0),
                 .min_world = wish->min_world,
                 .max_world = wish->max_world,
+                .pid = (int32_t)member->pid,
                 .grace = wish->grace,
                 .identity = wish->identity,
                 .instance = wish->instance,
         };
+}
+
+/* The next daemon awaits only members that are not gone, and tells the others apart: a place that was left is
+ * not kept. */
+static void position_mark(struct journal_member *kept, const struct member *member) {
+        if (member->cause == WIRE__CAUSE__CAUSE_NONE)
+                return;
+        kept->flags |= member->cause == WIRE__CAUSE__LEAVING ? JOURNAL_LEFT : JOURNAL_LOST;
+        kept->secret = (struct sha256){ 0 };
+}
+
+static const struct journal_member *position_find(const struct journal_generation *latest, uint64_t id) {
+        for (uint32_t i = 0; latest != NULL && i < latest->n_members; i++)
+                if (latest->member[i].id == id)
+                        return &latest->member[i];
+        return NULL;
+}
+
+/* The machine forgets members that are gone; of these the journal knows what they had asked for. */
+static void position_put(struct journal_generation *to, const struct member *member) {
+        const struct job *job = member->job;
+        const struct journal_member *before = position_find(journal_latest(job->kept), member->stable);
+        struct journal_member *kept = &to->member[to->n_members];
+
+        if (machine_member(job, member->id) != NULL)
+                *kept = position_of_member(job, member);
+        else if (before != NULL)
+                *kept = *before;
+        else
+                return;
+        kept->rank = member->rank;
+        kept->slot = member->local_rank;
+        position_mark(kept, member);
+        to->n_members++;
 }
 
 struct situation {
@@ -69,8 +105,7 @@ static void position_write(struct job *job, const struct situation *situation) {
                 to->steps += node->track[track].committed;
         nodeset_copy((struct nodeset){ to->set, NODESET_WORDS }, node->set);
         for (uint32_t local = 0; local < job->n_local; local++)
-                if (job->local[local]->owner != NULL && machine_member(job, job->local[local]->id) != NULL)
-                        to->member[to->n_members++] = position_of_member(job, job->local[local]);
+                position_put(to, job->local[local]);
         for (uint32_t track = TRACK_STEP; track < node->n_tracks; track++)
                 to->track[to->n_tracks++] = position_of_track(job, track);
         journal_enter(job->kept, situation->number);
@@ -108,34 +143,28 @@ void position_enter(struct job *job, bool resumed) {
                                     } });
 }
 
-static bool position_has(const struct job *job, const struct journal_member *kept) {
-        for (uint32_t local = 0; local < job->n_local; local++)
-                if (job->local[local]->stable == kept->id)
-                        return job->local[local]->owner != NULL;
-        return false;
-}
-
-/* The node is in a generation of which its members have not heard: what it knows is not of this one. */
-static void position_trim(struct job *job, const struct journal_generation *now, bool ended) {
+/* The machine says nothing of this generation: members have not heard of the one in which the node is, or the
+ * job is being taken back. */
+static void position_amend(struct job *job, const struct journal_generation *now, bool ended) {
         struct journal_generation *to = journal_begin_generation(job->kept);
 
-        memcpy(to, now, journal_generation_bytes(0));
+        memcpy(to, now, journal_generation_bytes(now->n_members));
         to->number.number = 0;
         to->ended |= ended;
-        to->n_members = 0;
-        for (uint32_t i = 0; i < now->n_members; i++)
-                if (position_has(job, &now->member[i]))
-                        to->member[to->n_members++] = now->member[i];
+        for (uint32_t i = 0; i < to->n_members; i++)
+                for (uint32_t local = 0; local < job->n_local; local++)
+                        if (job->local[local]->stable == to->member[i].id)
+                                position_mark(&to->member[i], job->local[local]);
         journal_enter(job->kept, now->number);
 }
 
 static void position_write_again(struct job *job, bool ended) {
         const struct journal_generation *now = journal_latest(job->kept);
 
-        if (now == NULL || job->takeover != NULL || job->generation != now->number.number)
+        if (now == NULL || job->generation != now->number.number)
                 return;
-        if (job->machine.node.generation.number != job->generation)
-                position_trim(job, now, ended);
+        if (job->takeover != NULL || job->machine.node.generation.number != job->generation)
+                position_amend(job, now, ended);
         else
                 position_write(job, &(struct situation){ .number = now->number,
                                                          .ended = ended || now->ended,

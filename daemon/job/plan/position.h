@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes to the journal, for the next daemon, how a job stands: see struct journal_generation. A job that
- * is taken back has what the former daemon wrote until it enters its next generation.
+ * Writes to the journal, for the next daemon, how a job stands: see struct journal_generation. Until a job
+ * that is taken back enters its next generation, the journal has what the former daemon wrote, and which of
+ * its members are gone since.
  */
 #pragma once
 
@@ -15,8 +16,8 @@ struct plan;
 void position_enter(struct job *job, bool resumed);
 /* A track has come to another plan, or to none. */
 void position_keep(struct job *job);
-/* Members are about to hear of a loss, or that something is void. Those that are gone have no place any more.
- */
+/* Members are about to hear of a loss, or that something is void. No process comes back to the places of
+ * those that are gone. */
 void position_end(struct job *job);
 /* Members are about to hear of plan->step. */
 void position_commit(struct plan *plan);

@@ -178,7 +178,8 @@ bool takeover_is_vacant(const struct job *job, uint32_t rank) {
         if (!takeover_is_awaiting(job))
                 return places_has(machine_places(&job->machine), rank);
         local = takeover_find(job, rank);
-        return local < job->n_local && !takeover_is_back(job, local);
+        return local < job->n_local && job->local[local]->state != MEMBER_LEFT &&
+               !takeover_is_back(job, local);
 }
 
 bool takeover_is_complete(const struct job *job, uint32_t local) {

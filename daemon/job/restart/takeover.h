@@ -17,7 +17,7 @@
 struct plan_former;
 
 struct returned {            /* by local index in the generation before, as in the journal */
-        bool here;           /* it has come back; it may be lost again */
+        bool here;           /* it has come back, or was gone before the daemon began; it may be gone again */
         bool forgotten;      /* it is not awaited */
         bool told;           /* it has brought everything */
         bool lacks;          /* something of the job's state */

@@ -183,7 +183,7 @@ static void report_member(const struct job *job, uint32_t local, struct report *
                                         .in = true };
 }
 
-/* The member has come back and then left in good order: its place is not awaited. */
+/* The member has left, before the restart or since it came back: its place is not kept. */
 static bool verdict_has_left(const struct job *job, uint32_t local) {
         return job->takeover->part[local].here && job->local[local]->state == MEMBER_LEFT;
 }
@@ -214,20 +214,22 @@ static uint32_t report_next_plan(const struct job *job) {
 /* The members that are not awaited any longer, by the lowest rank of them. */
 static void tell_missing(const struct job *job) {
         struct log_context context = LOG_CONTEXT_OF(job);
-        uint32_t first = 0, missing = 0;
+        uint32_t first = 0, missing = 0, awaited = 0;
 
-        for (uint32_t local = job->n_local; local-- > 0;)
+        for (uint32_t local = job->n_local; local-- > 0;) {
+                awaited += !sha256_is_none(&job->takeover->from->member[local].secret);
                 if (!job->takeover->part[local].here) {
                         first = job->local[local]->rank;
                         missing++;
                 }
+        }
         context.rank = first;
         if (missing > 0 && flood_admits(FLOOD_JOBS, job->uid, clock_now()))
                 log_write(
                         LOG_WARNING, &context,
                         "job '%s': %u of %u members here have not come back after the restart; the first one "
                         "is rank %u",
-                        job->name, missing, job->n_local, first);
+                        job->name, missing, awaited, first);
 }
 
 /* All members have come back, or are not awaited any longer: the machine gets their node's report. */

@@ -179,6 +179,9 @@ struct coordinator {
         uint64_t placed;     /* when they were told; 0: never */
         uint32_t top;        /* nodes known are below it */
         struct membership membership; /* every member that a node reports has a seat there */
+        /* Ranks of places whose members have left, in that generation: the latest in which any has. */
+        uint64_t abandoned[LIMIT_WORLD / 64];
+        struct generation abandoned_in;
         /* In the room: */
         uint64_t *stop, *verdict;
         uint64_t *highest;           /* STOP: the highest unit that a node has opened, by track */

@@ -204,6 +204,29 @@ static void note_member(struct coordinator *c, uint64_t now, const struct report
                 member_admit(c, now, seat);
 }
 
+struct nodeset member_abandoned(struct coordinator *c) {
+        return (struct nodeset){ c->abandoned, LIMIT_WORLD / 64 };
+}
+
+static void note_abandoned(struct coordinator *c, struct generation generation, uint32_t rank) {
+        if (generation_compare(generation, c->abandoned_in) < 0)
+                return;
+        if (!generation_equal(generation, c->abandoned_in))
+                nodeset_clear(member_abandoned(c));
+        c->abandoned_in = generation;
+        nodeset_add(member_abandoned(c), rank);
+}
+
+/* For a membership that is restored: it has no place of a member that is gone. */
+static void note_leavers(struct coordinator *c, const struct report *report) {
+        for (uint32_t i = 0; i < report->n_members; i++)
+                if (report->member_of[i].in && report->member_of[i].leaving)
+                        note_abandoned(c, report->generation, report->member_of[i].rank);
+        for (uint32_t i = 0; i < report->n_gone; i++)
+                if (report->gone[i].in && report->gone[i].cause == WIRE__CAUSE__LEAVING)
+                        note_abandoned(c, report->generation, report->gone[i].rank);
+}
+
 static uint32_t member_cause_of(const struct report *report, uint64_t member) {
         for (uint32_t i = 0; i < report->n_gone; i++)
                 if (report->gone[i].member == member)
@@ -241,6 +264,7 @@ static void member_lose(struct coordinator *c, uint64_t now, uint32_t node, cons
 void member_report(struct coordinator *c, uint64_t now, const struct report *report) {
         if (report->end == JOB_END_NONE) /* or else its members have been told, and are not lost */
                 member_lose(c, now, report->from, report, 0);
+        note_leavers(c, report);
         for (uint32_t i = 0; i < report->n_members; i++)
                 if (report->member_of[i].leaving) /* no member waits for it, and its node may forget it */
                         refuse_member(c, report->from, report->member_of[i].request.member, JOB_END_NONE,

@@ -123,6 +123,7 @@ void places_say_to(struct coordinator *c, uint32_t node);
 
 /* coordinator_member.c: who is there, and the way from a loss to its verdict */
 void member_report(struct coordinator *c, uint64_t now, const struct report *report);
+struct nodeset member_abandoned(struct coordinator *c);     /* a view of c->abandoned */
 void member_admit_all(struct coordinator *c, uint64_t now); /* whose time has come */
 /* The members of the node are lost with it: UNREACHABLE, or RESTARTED if it has left its generation. */
 void member_forget(struct coordinator *c, uint64_t now, uint32_t node, uint32_t cause);

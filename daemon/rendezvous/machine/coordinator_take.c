@@ -170,7 +170,10 @@ static void take_restore(struct coordinator *c, uint64_t now, uint32_t world) {
         for (uint32_t node = 0; node < c->top; node++)
                 if (coordinator_survives(c, node) && tag_compare(&c->node[node].history, &c->history) > 0)
                         c->history = c->node[node].history;
-        membership_restore(&c->membership, c->current.number, world, now);
+        membership_restore(&c->membership, c->current.number, world,
+                           generation_equal(c->abandoned_in, c->current) ? member_abandoned(c)
+                                                                         : (struct nodeset){ 0 },
+                           now);
 }
 
 static bool everybody_runs(const struct coordinator *c) {

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "proto/frame.h"
+#include "rendezvous/machine/nodeset.h"
 
 enum membership_state {
         MEMBERSHIP_FORMING,   /* collecting members; ranks are not assigned yet */
@@ -164,8 +165,10 @@ bool membership_end(struct membership *m, uint32_t cause);
 void membership_disperse(struct membership *m);
 /* A job that is known from its members' reports, to a coordinator that has just taken over: `world` places in
  * a generation that goes on. Members that claim a place (tag, id, rank and slot are set) have it; the other
- * places are vacant, and kept for the grace from `now` on. */
-void membership_restore(struct membership *m, uint32_t generation, uint32_t world, uint64_t now);
+ * places are vacant. Those whose ranks are in `abandoned` were left; the others are kept for the grace from
+ * `now` on. */
+void membership_restore(struct membership *m, uint32_t generation, uint32_t world, struct nodeset abandoned,
+                        uint64_t now);
 
 /* Places that are kept for lost members. */
 uint32_t membership_vacant(const struct membership *m);

@@ -55,7 +55,8 @@ static void spread(struct membership *m, uint32_t n) {
                                                        .request.host = UINT32_MAX };
 }
 
-void membership_restore(struct membership *m, uint32_t generation, uint32_t world, uint64_t now) {
+void membership_restore(struct membership *m, uint32_t generation, uint32_t world, struct nodeset abandoned,
+                        uint64_t now) {
         uint32_t n = sort_claims(m, world), others = membership_all(m) - n;
         uint32_t room = m->most + 1 - world;
 
@@ -71,8 +72,12 @@ void membership_restore(struct membership *m, uint32_t generation, uint32_t worl
         membership_set_state(m, MEMBERSHIP_FORMED);
         for (uint32_t rank = 0; rank < world; rank++)
                 if (m->seat[rank].state == SEAT_LOST) {
-                        m->seat[rank].kept = now + m->grace;
-                        m->loss = (struct membership_loss){ .rank = rank, .cause = WIRE__CAUSE__EXITED };
+                        bool was_left = nodeset_has(abandoned, rank);
+
+                        m->seat[rank].kept = was_left ? now : now + m->grace;
+                        m->loss = (struct membership_loss){ .rank = rank,
+                                                            .cause = was_left ? WIRE__CAUSE__LEAVING
+                                                                              : WIRE__CAUSE__EXITED };
                         membership_set_state(m, MEMBERSHIP_REPLACING);
                         m->busy = true;
                 }

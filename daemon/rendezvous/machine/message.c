@@ -264,7 +264,8 @@ static bool members_valid(const struct report *report) {
                 if (!member_valid(report, &report->member_of[i]))
                         return false;
         for (uint32_t i = 0; i < report->n_gone; i++)
-                if (member_id_node(report->gone[i].member) != report->from)
+                if (member_id_node(report->gone[i].member) != report->from ||
+                    (report->gone[i].in && report->gone[i].rank >= report->world))
                         return false;
         return true;
 }

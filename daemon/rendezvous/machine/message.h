@@ -149,6 +149,8 @@ struct report_note {
 struct report_gone {
         uint64_t member;
         uint32_t cause; /* WIRE__CAUSE__… */
+        uint32_t rank;  /* in the generation, if `in` */
+        bool in;        /* belonged to the generation that the report names */
 };
 
 /* A plan, as one of its nodes has it. */

@@ -78,6 +78,8 @@ static void report_fill(struct node *node, uint64_t now, struct report *report) 
                 report->member_of[i].in &= report->world > 0;
         report->n_gone = node->n_gone;
         memcpy(report->gone, node->gone, node->n_gone * sizeof(node->gone[0]));
+        for (uint32_t i = 0; i < node->n_gone; i++)
+                report->gone[i].in &= report->world > 0;
 }
 
 void report_send(struct node *node, uint64_t now) {
@@ -102,7 +104,9 @@ static void keep_gone(struct node *node, const struct order *order) {
         for (uint32_t i = 0; i < node->n_gone; i++)
                 for (uint32_t k = 0; k < order->n_members; k++)
                         if (order->member_of[k].member == node->gone[i].member) {
-                                node->gone[n++] = node->gone[i];
+                                node->gone[n] = node->gone[i];
+                                node->gone[n].rank = order->member_of[k].rank;
+                                node->gone[n++].in = true;
                                 break;
                         }
         node->n_gone = n;
@@ -133,7 +137,8 @@ void report_enter(struct node *node, const struct order *order) {
 void report_drop(struct node *node, struct report_member *member, uint32_t cause) {
         if (node->n_gone == node->config.room.members || node->n_gone == LIMIT_LOCAL)
                 memmove(&node->gone[0], &node->gone[1], --node->n_gone * sizeof(node->gone[0]));
-        node->gone[node->n_gone++] = (struct report_gone){ member->request.member, cause };
+        node->gone[node->n_gone++] =
+                (struct report_gone){ member->request.member, cause, member->rank, member->in };
         node->missing |= member->in;
         *member = node->member[--node->n];
 }

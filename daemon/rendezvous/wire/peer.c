@@ -41,7 +41,7 @@
         X(request.returns, returns) X(request.incarnation, incarnation) X(request.timeout, timeout) \
         X(request.last_call, last_call) X(request.grace, grace) \
         X(request.identity, identity) X(request.instance, instance) FIELDS_TAG(X, tag, tag)
-#define FIELDS_GONE(X) X(member, member) X(cause, cause)
+#define FIELDS_GONE(X) X(member, member) X(cause, cause) X(rank, rank) X(in, in)
 #define FIELDS_PLAN(X) X(digest, digest) X(ordinal, ordinal) X(track, track) X(open, open) \
         X(unit, unit) X(turn, turn) X(before, before)
 #define FIELDS_ORDER_PLAN(X) FIELDS_PLAN(X) X(kept, kept)
@@ -58,7 +58,7 @@
 /* A field that is new in one of these belongs into its list, and into peer.proto. */
 _Static_assert(sizeof(struct tag) == 48 && sizeof(struct generation) == 16, "carried as it is");
 _Static_assert(sizeof(struct membership_request) == 104 && sizeof(struct membership_loss) == 24, "likewise");
-_Static_assert(sizeof(struct report_member) == 176 && sizeof(struct report_gone) == 16, "likewise");
+_Static_assert(sizeof(struct report_member) == 176 && sizeof(struct report_gone) == 24, "likewise");
 _Static_assert(sizeof(struct order_member) == 80 && sizeof(struct places) == 40, "likewise");
 _Static_assert(offsetof(struct order, mark) == 296 && offsetof(struct report, mark) == 280, "likewise");
 _Static_assert(sizeof(struct order_plan) == 48 && sizeof(struct report_plan) == 48, "likewise");

@@ -236,11 +236,13 @@ static void do_behind(struct script *script) {
         membership_find(&m, script_number(script))->behind = true;
 }
 
-/* restore GENERATION world=N */
+/* restore GENERATION world=N left=RANKS: a bit for each that was left */
 static void do_restore(struct script *script) {
         uint32_t generation = (uint32_t)script_number(script);
+        uint32_t world = (uint32_t)script_option(script, "world", 0);
+        uint64_t left = script_option(script, "left", 0);
 
-        membership_restore(&m, generation, (uint32_t)script_option(script, "world", 0), now);
+        membership_restore(&m, generation, world, (struct nodeset){ &left, 1 }, now);
 }
 
 /* fitting: how many of those that wait a larger world has room for */
