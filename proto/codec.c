@@ -167,6 +167,12 @@ static const char *codec_check_field(const ProtobufCMessage *message, const Prot
 
         if (field->label == PROTOBUF_C_LABEL_REPEATED)
                 return codec_check_repeated(message, field);
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE) {
+                const ProtobufCMessage *part =
+                        *(const ProtobufCMessage *const *)(const void *)(base + field->offset);
+
+                return part != NULL ? codec_check_message(part) : NULL;
+        }
         if (field->type == PROTOBUF_C_TYPE_STRING)
                 return codec_check_string(*(char *const *)(const void *)(base + field->offset));
         if (field->type == PROTOBUF_C_TYPE_BYTES &&

@@ -79,6 +79,7 @@ def codec():
     write("codec", "absent-too-long", struct.pack("<H", wire.pb.READY) + wire.pb.Ready(absent=bytes(8193)).SerializeToString())
     write("codec", "negative-in-five-bytes", struct.pack("<H", wire.pb.HELLO) + b"\x28\xff\xff\xff\xff\x0f")
     write("codec", "field-zero", struct.pack("<H", wire.pb.PLAN_BUCKETS) + b"\x80\x00\x00")
+    write("codec", "zero-inside", struct.pack("<H", wire.pb.STATUS_DAEMON) + b"\x8a\x03\x03\x80\x00\x01")
     write("codec", "shape-not-packed", struct.pack("<H", wire.pb.PLAN_PARAMS) + b"\x1a\x06\x18\x03\x18\x04\x18\x05")
 
 

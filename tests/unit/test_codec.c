@@ -182,6 +182,17 @@ TEST_WITH(strings_of_nested_messages_are_checked_too, setup, teardown) {
         assert_non_null(through(WIRE__MESSAGE_TYPE__PLAN_PARAMS, &chunk));
 }
 
+TEST_WITH(a_message_in_a_field_is_checked_too, setup, teardown) {
+        Wire__StatusGpu gpu = WIRE__STATUS_GPU__INIT;
+        Wire__StatusDaemon told = WIRE__STATUS_DAEMON__INIT;
+
+        told.gpu = &gpu;
+        assert_non_null(through(WIRE__MESSAGE_TYPE__STATUS_DAEMON, &told));
+        gpu.name = (char[]){ "\xff" };
+        assert_null(through(WIRE__MESSAGE_TYPE__STATUS_DAEMON, &told));
+        assert_string_equal(why, "a string is not valid UTF-8");
+}
+
 TEST_WITH(bytes_are_bounded, setup, teardown) {
         static uint8_t bits[LIMIT_BUCKET_PARAMS / 8 + 1];
         Wire__Ready ready = WIRE__READY__INIT;
