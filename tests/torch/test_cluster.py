@@ -103,6 +103,15 @@ def test_layers_without_a_gradient(ranks, scratch):
     launch.check_cases(CASES.split(), *ranks([0, 1], *command))
 
 
+def test_a_group(ranks, scratch):
+    """torch.distributed on the backend "gradsync"."""
+    folder = scratch / "cases"
+    folder.mkdir()
+    names = "reductions sparse copies scattered_sums all_to_all objects later groups wrapped sharded".split()
+    command = ["-u", str(launch.HERE / "group.py"), str(folder), *names]
+    launch.check_cases(names, *ranks([0, 1, 1], *command))
+
+
 def test_grad_stays_none_where_no_rank_on_any_daemon_used_it(ranks):
     said = [json.loads(out) for out in ranks([0, 0, 1], "-c", textwrap.dedent(BRANCHES))]
     assert [each["unset"] for each in said] == [UNSET] * 3

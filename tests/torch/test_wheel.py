@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel, installed into an empty virtual environment on a machine that has nothing of ours: a bare Debian
 with Python, in which the libraries that the wheel brings are deleted besides."""
+import configparser
 import json
 import os
 import pathlib
@@ -109,6 +110,15 @@ def test_its_name_says_what_it_needs(wheel):
     with zipfile.ZipFile(wheel) as opened:
         texts = {pathlib.PurePath(name).name for name in opened.namelist() if "/licenses/" in name}
     assert texts == {"LICENSE"} | {f"{name}.copyright" for name in brought - {"libgradsync.so.0"}}
+
+
+def test_torch_is_told_of_the_backend(wheel):
+    said = configparser.ConfigParser()
+    with zipfile.ZipFile(wheel) as opened:
+        name, = (name for name in opened.namelist() if name.endswith("/entry_points.txt"))
+        said.read_string(opened.read(name).decode())
+    assert dict(said["torch.backends"]) == {"gradsync": "gradsync._backend:register"}
+    assert set(said["console_scripts"]) == {"gradsyncctl", "gradsyncd"}
 
 
 def test_a_job_of_two(bare):

@@ -135,8 +135,9 @@ def metadata(described):
 
 
 def entry_points(described):
-    lines = [f"{name} = {where}\n" for name, where in described["scripts"].items()]
-    return "".join(["[console_scripts]\n", *lines])
+    groups = {"console_scripts": described["scripts"], **described["entry-points"]}
+    return "".join(f"[{group}]\n" + "".join(f"{name} = {where}\n" for name, where in entries.items())
+                   for group, entries in groups.items())
 
 
 class Wheel:
