@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 
-#define A_WHILE 500 /* ms: more than it takes to make one */
+#define A_WHILE 500 /* ms */
 #define PIECE_BYTES 65536u
 
 /* Whether communicators that end stay as they are. */
@@ -51,9 +51,10 @@ static void assert_everywhere(struct rig *rig, unsigned char what) {
         }
 }
 
-/* Gives them time to do what they are not to do. */
-static void pass_a_while(struct rig *rig) {
-        for (uint64_t end = clock_now() + A_WHILE * USEC_PER_MSEC; clock_now() < end; usleep(1000)) {
+/* Gives them time to do what they are not to do: a while, and several times as long as it took before. */
+static void pass_a_while(struct rig *rig, uint64_t took) {
+        for (uint64_t end = clock_now() + A_WHILE * USEC_PER_MSEC + 4 * took; clock_now() < end;
+             usleep(1000)) {
                 EACH_SITE(rig, site)
                 site->engine->ops->dispatch(site->engine);
         }
@@ -62,13 +63,15 @@ static void pass_a_while(struct rig *rig) {
 /* It is told as soon as no kernel runs, memory is the owner's again, and the next one works only when all of
  * it has gone. */
 TEST(it_is_quiet_before_it_is_freed) {
+        uint64_t begin = clock_now();
         rig_form(rig, 3);
+        uint64_t took = clock_now() - begin;
         wait_in_vain(rig);
         set_keep(true);
         rig_abort(rig);
         write_everywhere(rig, 7);
         rig_build(rig);
-        pass_a_while(rig);
+        pass_a_while(rig, took);
         unsigned built = 0;
         EACH_SITE(rig, site)
         built += site->n_built;
