@@ -165,15 +165,17 @@ def test_whoever_has_left_is_gone(against, scratch, answers):
     """A member that leaves is gone even if the daemon refuses with STATE, which otherwise leaves a member in
     its job."""
     fake = PlayedDaemon(scratch / "fake")
-    fake.on_leave = lambda request, leave: fake.send("REFUSED", request if answers else 0, code=wire.pb.STATE,
-                                                     text="no such moment")
+
+    def refuse(request, _leave):
+        fake.send("REFUSED", request if answers else 0, code=wire.pb.STATE, text="no such moment")
+        if not answers:
+            fake.link.shutdown(socket.SHUT_RDWR)
+
+    fake.on_leave = refuse
     one = against(fake)
     served = beside(fake.serve)
     script(one, "open", "join")
     one.say("leave")
-    if not answers:
-        wait_until(lambda: "LEAVE" in fake.heard, "LEAVE")
-        fake.link.shutdown(socket.SHUT_RDWR)
     line = one.line()
     assert line.startswith("DAEMON_LOST ") and "no such moment" in line, line
     ask(one, "close")
