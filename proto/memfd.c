@@ -158,7 +158,7 @@ static int memfd_count_present(int fd, uint64_t *ret) {
 }
 
 int memfd_check_end(int fd, const struct memfd_file *file, char *text, size_t size) {
-        uint64_t present;
+        uint64_t present = 0;
         int r = memfd_count_present(fd, &present);
 
         if (r < 0 || present <= frame_round_up(file->size, SLACK))
@@ -173,7 +173,7 @@ int memfd_check_end(int fd, const struct memfd_file *file, char *text, size_t si
 /* Pages after the end of the file, left from before it was sealed, could make up for holes before the end. So
  * the number of pages may exceed the size by less than a huge page. */
 int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_t size) {
-        uint64_t present;
+        uint64_t present = 0;
         int r = memfd_count_present(fd, &present);
 
         if (r < 0)
@@ -189,7 +189,7 @@ int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_
 
 /* Does not compare with the first count: a huge page at the end may have been split since. */
 int memfd_check_kept(int fd, const struct memfd_file *file, char *text, size_t size) {
-        uint64_t whole = frame_round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE)), present;
+        uint64_t whole = frame_round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE)), present = 0;
         int r = memfd_count_present(fd, &present);
 
         if (r < 0 || present >= whole)

@@ -7,7 +7,6 @@ import threading
 import pytest
 
 import wire
-from harness import wait_until
 from played import SECRET, PlayedDaemon
 from trainers import ask, script
 
