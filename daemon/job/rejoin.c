@@ -81,10 +81,6 @@ static int rejoin_look_up(struct jobs *jobs, struct job_rejoin *rejoin, struct f
         return rejoin_check_cluster(&jobs->config, join, refusal);
 }
 
-static bool is_gone(const struct journal_member *member) {
-        return (member->flags & (JOURNAL_LEFT | JOURNAL_LOST)) != 0;
-}
-
 /* A member that has not come back yet, or was gone before the daemon began: then it has a cause. */
 static int add_absent(struct job *job, uint32_t local, const struct journal_member *from,
                       struct refusal *refusal) {
@@ -94,7 +90,7 @@ static int add_absent(struct job *job, uint32_t local, const struct journal_memb
         if (r != 0)
                 return r;
         member_set_state(member, (from->flags & JOURNAL_LEFT) != 0 ? MEMBER_LEFT : MEMBER_LOST);
-        if (is_gone(from))
+        if (journal_member_is_gone(from))
                 member->cause = member->state == MEMBER_LEFT ? WIRE__CAUSE__LEAVING : WIRE__CAUSE__EXITED;
         member->id = job_next_id(job);
         member->stable = from->id;
@@ -135,7 +131,7 @@ static void note_gone(struct job *job) {
         const struct journal_generation *from = job->takeover->from;
 
         for (uint32_t local = 0; local < from->n_members; local++)
-                if (is_gone(&from->member[local])) {
+                if (journal_member_is_gone(&from->member[local])) {
                         const struct membership_request wish =
                                 wish_of(&from->member[local], job->incarnation);
 

@@ -94,6 +94,10 @@ struct journal_member {
         uint64_t grace, identity, instance; /* see struct membership_request */
 };
 
+static inline bool journal_member_is_gone(const struct journal_member *member) {
+        return (member->flags & (JOURNAL_LEFT | JOURNAL_LOST)) != 0;
+}
+
 /* Operations of the job that have ended. */
 struct journal_ended {
         uint64_t number;   /* that ended well, over all generations */

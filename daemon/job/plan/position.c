@@ -67,17 +67,20 @@ static const struct journal_member *position_find(const struct journal_generatio
 /* The machine forgets members that are gone; of these the journal knows what they had asked for. */
 static void position_put(struct journal_generation *to, const struct member *member) {
         const struct job *job = member->job;
-        const struct journal_member *before = position_find(journal_latest(job->kept), member->stable);
         struct journal_member *kept = &to->member[to->n_members];
 
-        if (machine_member(job, member->id) != NULL)
+        if (machine_member(job, member->id) != NULL) {
                 *kept = position_of_member(job, member);
-        else if (before != NULL)
+        } else {
+                const struct journal_member *before =
+                        position_find(journal_latest(job->kept), member->stable);
+
+                if (before == NULL)
+                        return;
                 *kept = *before;
-        else
-                return;
-        kept->rank = member->rank;
-        kept->slot = member->local_rank;
+                kept->rank = member->rank;
+                kept->slot = member->local_rank;
+        }
         position_mark(kept, member);
         to->n_members++;
 }

@@ -217,7 +217,7 @@ static void tell_missing(const struct job *job) {
         uint32_t first = 0, missing = 0, awaited = 0;
 
         for (uint32_t local = job->n_local; local-- > 0;) {
-                awaited += !sha256_is_none(&job->takeover->from->member[local].secret);
+                awaited += !journal_member_is_gone(&job->takeover->from->member[local]);
                 if (!job->takeover->part[local].here) {
                         first = job->local[local]->rank;
                         missing++;
