@@ -144,6 +144,27 @@ def test_groups_that_were_not_destroyed_are_left(daemon, script, tmp_path):
     assert " lost rank " not in served.log
 
 
+def test_callbacks_in_a_child(script):
+    """The threads of the parent, which wait for more, are not there."""
+    made = script("""
+        import os
+        import threading
+        from gradsync.torch.group.work import _callbacks
+        ran = threading.Event()
+        _callbacks.run(ran.set)
+        ran.wait()
+        while _callbacks._idle == 0:
+            pass
+        if os.fork() == 0:
+            ran = threading.Event()
+            _callbacks.run(ran.set)
+            os._exit(0 if ran.wait(60) else 1)
+        print(os.wait()[1], flush=True)
+    """)
+    assert made.line() == "0"
+    assert made.wait() == 0
+
+
 def test_torch_finds_the_backend_by_itself(tmp_path):
     """As the wheel's entry point says, without an import of gradsync, and without its library."""
     info = tmp_path / "gradsync-0.dist-info"

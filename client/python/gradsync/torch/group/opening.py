@@ -89,9 +89,9 @@ def _leave(pid: int) -> None:
     if os.getpid() != pid:
         return
     failed = getattr(sys, "last_value", None) is not None
-    for link in _links:
+    for link in [link for link in _links if link.pid == pid]:
         with contextlib.suppress(GradsyncError, BufferError):
-            if link.pid == pid and not failed:
+            if not failed:
                 for group in link.live():
                     group.abort()
             link.connection.close()

@@ -2,6 +2,7 @@
 """The result of an operation of a group: a Work of torch, which is done at once, or later."""
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import weakref
@@ -23,6 +24,10 @@ class _Callbacks:
     many threads as callbacks that run at a time."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """In a child process, which has none of the threads."""
         self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._idle = 0
         self._guard = threading.Lock()
@@ -45,6 +50,7 @@ class _Callbacks:
 
 
 _callbacks = _Callbacks()
+os.register_at_fork(after_in_child=_callbacks.begin_anew)
 
 
 class GroupWork(dist.Work):
